@@ -1,0 +1,41 @@
+/**
+ * What a backend brings so that `createShellEnvironment` can make a whole environment of it. A backend is a folder
+ * beside this one; it knows nothing of sessions, files or tools.
+ */
+import type { MoorageError } from "../../src/errors.ts";
+import type { Capability, EnvironmentProgress, Health, Isolation } from "../base.ts";
+import type { ShellStream, StreamRequest } from "./stream.ts";
+
+/** What happened when a backend was asked to come back after a loss. */
+export interface Recovery {
+  /** One sentence for the caller, saying what state was lost. */
+  readonly note: string;
+}
+
+export interface ShellBackend {
+  readonly name: string;
+  readonly isolation: Isolation;
+  readonly capabilities: ReadonlySet<Capability>;
+  /** For people: an image, `user@host`. */
+  readonly description: string;
+  /** Absolute, inside the environment. Final after `start`. */
+  readonly workspace: string;
+  readonly exposedHostPaths: readonly string[];
+  /** PATH and other variables come from a login shell, taken once; false where the backend's own are final. @default true */
+  readonly readsLogin?: boolean;
+
+  /** Brings the place up. Called once at a time; again after `stop` or a failure. */
+  start(onProgress: (progress: EnvironmentProgress) => void): Promise<void>;
+  /** Removes the place, or leaves it when `keep`. All streams are closed before. Works when never started. */
+  stop(options: { readonly keep: boolean }): Promise<void>;
+  /** Starts a program. @throws {MoorageError} the backend's own code when it provably did not start */
+  openStream(request: StreamRequest): Promise<ShellStream>;
+  health(): Promise<Health>;
+  /**
+   * Asked when a stream could not be opened or was lost. Brings the place back if it is gone and may be made
+   * again; null when nothing was done. A command that had begun is never run again; one that had not is, once.
+   */
+  recover(error: MoorageError): Promise<Recovery | null>;
+  /** Says more about an exit code that the backend caused, such as 137 by a memory limit; null when it did not. */
+  explainExit?(exitCode: number, startedAt: number): Promise<string | null>;
+}

@@ -1,0 +1,321 @@
+/**
+ * Every way in which Moorage itself can fail, in one table. A command that ran is a result, whatever its exit
+ * code; only our own failures and refusals are errors. `docs/errors.md` is held to this table by a test.
+ */
+
+/**
+ * What the caller should do about it:
+ * `fix-input` change the arguments; `fix-setup` a person must change the machine or the configuration;
+ * `retry` the same call may succeed later; `reconcile` the outcome is unknown, look before acting again;
+ * `refused` a policy said no, do not retry; `bug` a fault of ours, report it.
+ */
+export type ErrorKind = "fix-input" | "fix-setup" | "retry" | "reconcile" | "refused" | "bug";
+
+interface ErrorEntry {
+  readonly kind: ErrorKind;
+  readonly retryable: boolean;
+  /** One imperative sentence, fit to show a model. */
+  readonly suggestion: string;
+}
+
+export const ERRORS = {
+  // Arguments and specifications
+  INVALID_ARGUMENTS: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Correct the named argument and call again.",
+  },
+  INVALID_SPEC: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Correct the environment specification; `moor --help` lists the forms.",
+  },
+  INVALID_CONFIG: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Correct the named key in the configuration file.",
+  },
+  UNSUPPORTED: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Choose an environment that has this capability, or leave the option out.",
+  },
+  UNKNOWN_TOOL: { kind: "fix-input", retryable: false, suggestion: "Use one of the listed tools." },
+  TOOL_UNAVAILABLE: {
+    kind: "retry",
+    retryable: true,
+    suggestion: "The tool's environment is down; wait for it, or tell the user the reason.",
+  },
+  TOOL_FAILED: {
+    kind: "bug",
+    retryable: false,
+    suggestion: "Report this fault of the tool to its author; try another way.",
+  },
+  TOOL_TIMEOUT: {
+    kind: "retry",
+    retryable: false,
+    suggestion: "Raise the timeout, or do the work in smaller steps.",
+  },
+  ABORTED: {
+    kind: "retry",
+    retryable: false,
+    suggestion: "The caller cancelled; continue only if asked to.",
+  },
+  REGISTRATION_INVALID: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Correct the tool's declaration.",
+  },
+  NAME_TAKEN: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Choose another name for the tool, or ask the operator to allow overriding.",
+  },
+
+  // Environments
+  ENVIRONMENT_UNAVAILABLE: {
+    kind: "fix-setup",
+    retryable: true,
+    suggestion: "Tell the user the reason; nothing was run.",
+  },
+  ENVIRONMENT_STOPPED: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Start a new environment; this one was stopped.",
+  },
+  ENVIRONMENT_LOST: {
+    kind: "reconcile",
+    retryable: false,
+    suggestion: "The environment is gone with its state; check what is left before going on.",
+  },
+  EXECUTION_UNKNOWN: {
+    kind: "reconcile",
+    retryable: false,
+    suggestion: "The connection broke while the command ran; check its effects before running it again.",
+  },
+  EXECUTION_REFUSED: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Correct the command or its options and run it again.",
+  },
+  SESSION_CLOSED: { kind: "fix-input", retryable: false, suggestion: "Open a new session." },
+  WORKDIR_MISSING: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Create the folder first, or name one that exists.",
+  },
+  SHELL_MISSING: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Use an image or a host that has /bin/sh.",
+  },
+  CLEANUP_FAILED: {
+    kind: "fix-setup",
+    retryable: true,
+    suggestion: "Run `moor reap`, and remove by hand what it names.",
+  },
+
+  // Docker
+  DOCKER_UNREACHABLE: {
+    kind: "fix-setup",
+    retryable: true,
+    suggestion: "Start the Docker engine, or point DOCKER_HOST at one that runs.",
+  },
+  DOCKER_PERMISSION: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Give this user access to the engine's socket (group docker), or use a rootless engine.",
+  },
+  DOCKER_CONTEXT_INVALID: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Choose a context that `docker context ls` lists.",
+  },
+  IMAGE_MISSING: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Correct the image name, or build or pull the image first.",
+  },
+  IMAGE_PULL_FAILED: {
+    kind: "retry",
+    retryable: true,
+    suggestion: "Check the image's name and the way to its registry, then try again.",
+  },
+  CONTAINER_MISSING: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Name a container that `docker ps` lists.",
+  },
+  CONTAINER_PAUSED: {
+    kind: "fix-setup",
+    retryable: true,
+    suggestion: "Run `docker unpause` on the container, then call again.",
+  },
+  CONTAINER_START_FAILED: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Correct what the engine names, then start again.",
+  },
+  UNSAFE_MOUNT: {
+    kind: "refused",
+    retryable: false,
+    suggestion: "Mount a folder that holds no engine socket and no kernel file system.",
+  },
+
+  // Processes
+  PROCESS_MISSING: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "List the processes and use one of their ids.",
+  },
+  PROCESS_NOT_RUNNING: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "The process has ended; read its log and exit code.",
+  },
+  PROCESS_NO_STDIN: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Start the process again with stdin kept open.",
+  },
+
+  // Files
+  FILE_MISSING: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Check the path; search_files finds files by name.",
+  },
+  FILE_EXISTS: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Choose another path, or change the existing file instead.",
+  },
+  FILE_NOT_REGULAR: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Name a regular file; pipes, sockets and devices cannot be read or written.",
+  },
+  FILE_IS_DIRECTORY: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Name a file; search_files lists a folder.",
+  },
+  NOT_A_DIRECTORY: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "A part of the path is a file; correct the path.",
+  },
+  FILE_PERMISSION: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Choose a path that the environment's user may use.",
+  },
+  FILE_CHANGED: {
+    kind: "reconcile",
+    retryable: false,
+    suggestion: "The file changed since it was read; read it again and redo the change.",
+  },
+  FILE_BINARY: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Use a program in the terminal for binary files.",
+  },
+  FILE_TOO_LARGE: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Read a range with offset and limit, or use a program in the terminal.",
+  },
+  NAME_TOO_LONG: { kind: "fix-input", retryable: false, suggestion: "Use a shorter name." },
+  PATH_INVALID: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Give a plain path without NUL bytes or URL schemes.",
+  },
+  PATH_DENIED: { kind: "refused", retryable: false, suggestion: "Choose a path inside the workspace." },
+  STORAGE_FULL: { kind: "fix-setup", retryable: false, suggestion: "Free some space in the environment." },
+  PATCH_INVALID: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Correct the patch text at the named line.",
+  },
+  PATCH_MISMATCH: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Read the file again and copy the old lines exactly.",
+  },
+  PATCH_AMBIGUOUS: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Add surrounding lines until the old text is unique, or set replace_all.",
+  },
+
+  INTERNAL: { kind: "bug", retryable: false, suggestion: "Report this as a fault of Moorage." },
+} as const satisfies Record<string, ErrorEntry>;
+
+export type ErrorCode = keyof typeof ERRORS;
+
+export interface MoorageErrorOptions {
+  /** Replaces the table's suggestion where the call knows better. */
+  readonly suggestion?: string;
+  /** Facts for machines: ids, limits, paths. Never secrets. */
+  readonly details?: Readonly<Record<string, unknown>>;
+  readonly cause?: unknown;
+}
+
+/** How a failure is told to a model and in machine output. */
+export interface ErrorReport {
+  readonly code: ErrorCode;
+  readonly message: string;
+  readonly suggestion: string;
+  readonly retryable: boolean;
+}
+
+/** The one error class of Moorage. Match on `code`, not on the class or the message. */
+export class MoorageError extends Error {
+  override readonly name = "MoorageError";
+  readonly code: ErrorCode;
+  readonly kind: ErrorKind;
+  readonly retryable: boolean;
+  readonly suggestion: string;
+  readonly details: Readonly<Record<string, unknown>>;
+
+  constructor(code: ErrorCode, message: string, options: MoorageErrorOptions = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    const entry: ErrorEntry = ERRORS[code];
+    this.code = code;
+    this.kind = entry.kind;
+    this.retryable = entry.retryable;
+    this.suggestion = options.suggestion ?? entry.suggestion;
+    this.details = options.details ?? {};
+  }
+
+  report(): ErrorReport {
+    return {
+      code: this.code,
+      message: this.message,
+      suggestion: this.suggestion,
+      retryable: this.retryable,
+    };
+  }
+}
+
+/** Whether `error` is a Moorage error, of `code` if one is given; holds across copies of this module. */
+export function isMoorageError(error: unknown, code?: ErrorCode): error is MoorageError {
+  return (
+    error instanceof Error &&
+    error.name === "MoorageError" &&
+    "code" in error &&
+    (code === undefined || error.code === code)
+  );
+}
+
+/** Passes a Moorage error through and wraps anything else as `fallback`, keeping it as the cause. */
+export function toMoorageError(
+  error: unknown,
+  fallback: ErrorCode = "INTERNAL",
+  action?: string,
+): MoorageError {
+  if (isMoorageError(error)) return error;
+  const text = error instanceof Error ? error.message : String(error);
+  return new MoorageError(fallback, action ? `${action}: ${text}` : text, { cause: error });
+}

@@ -1,0 +1,85 @@
+/** Every number that bounds work, with its unit and why it has that value. */
+export const limits = {
+  /** Foreground `terminal` call without a timeout of its own, milliseconds. Long enough for a test run. */
+  terminalTimeoutMs: 180_000,
+  /** Longest foreground `terminal` call, milliseconds; longer work belongs in the background. */
+  terminalMaxTimeoutMs: 600_000,
+  /** An MCP call without progress returns what it has after this, milliseconds: clients give up at 60 s. */
+  mcpYieldMs: 45_000,
+
+  /** Captured output kept at the head of a result, bytes. */
+  captureHeadBytes: 512 * 1024,
+  /** Captured output kept at the tail of a result, bytes; errors come last, so it is the larger part. */
+  captureTailBytes: 1024 * 1024,
+  /** Full output of one command kept in its spill file, bytes; the rest is counted and dropped. */
+  spillMaxBytes: 5 * 1024 * 1024 * 1024,
+  /** Spill files older than this are removed at the next start, milliseconds. */
+  spillMaxAgeMs: 7 * 24 * 3600_000,
+  /** Unread output held between a stream and its consumer before the source is paused, bytes. */
+  streamHighWaterBytes: 1024 * 1024,
+
+  /** Standard input of one command, bytes. */
+  stdinMaxBytes: 50 * 1024 * 1024,
+  /** One command or script, bytes. */
+  commandMaxBytes: 16 * 1024 * 1024,
+  /** One exported variable that external programs can still be started with: Linux MAX_ARG_STRLEN, bytes. */
+  envEntryMaxBytes: 131_071,
+
+  /** Opening a shell in an environment, milliseconds. */
+  openTimeoutMs: 30_000,
+  /** Reading the login environment once at start, milliseconds; slow rc files are cut off with a note. */
+  loginTimeoutMs: 5_000,
+  /** TERM to KILL when a command is ended, milliseconds. */
+  killGraceMs: 1_000,
+  /** KILL to giving up and reporting survivors, milliseconds. */
+  killVerifyMs: 2_000,
+  /** Time for a dying command's last bytes to arrive, milliseconds. */
+  drainMs: 80,
+  /** Spare shells kept open per environment, so that a call never waits for one. */
+  spareShells: 1,
+  /** Shells in use at once per environment; further calls wait. SSH servers allow 10 channels by default. */
+  maxShells: 64,
+
+  /** Background processes that run at once per environment. */
+  maxProcesses: 256,
+  /** Record and log of an ended process are kept this long, milliseconds. */
+  processRetentionMs: 30 * 60_000,
+
+  /** One health probe, milliseconds. */
+  probeTimeoutMs: 3_000,
+  /** An availability answer is fresh for this long, milliseconds. */
+  availabilityTtlMs: 30_000,
+  /** The last success covers failures for this long, milliseconds. */
+  availabilityGraceMs: 60_000,
+  /** A failure without an earlier success is probed again after this, milliseconds. */
+  availabilityRetryMs: 2_500,
+
+  /** A model-facing result, bytes of UTF-8; about 12,000 tokens. */
+  resultMaxBytes: 50_000,
+  /** A model-facing result, lines. */
+  resultMaxLines: 2_000,
+  /** One line of a model-facing file view, characters. */
+  lineMaxChars: 2_000,
+
+  /** Lines that read_file gives when no limit is named. */
+  readFileDefaultLines: 2_000,
+  /** A file that read_file and patch take into memory whole, bytes; larger ones are read by range. */
+  fileWholeMaxBytes: 16 * 1024 * 1024,
+  /** A file that is hashed on a ranged read, bytes. */
+  fileHashMaxBytes: 256 * 1024 * 1024,
+  /** Special files must answer within this, milliseconds. */
+  fileOpTimeoutMs: 60_000,
+  /** search_files results without a limit of their own. */
+  searchDefaultLimit: 50,
+  /** One matched line in a search result, characters. */
+  searchLineMaxChars: 500,
+  /** One search, milliseconds. */
+  searchTimeoutMs: 60_000,
+
+  /** Engine requests of the docker backend other than pulls, waits and streams, milliseconds. */
+  dockerRequestTimeoutMs: 30_000,
+  /** `stop` of a container before it is killed, seconds. */
+  dockerStopGraceSeconds: 1,
+  /** Processes in a container. */
+  dockerPidsLimit: 512,
+} as const;

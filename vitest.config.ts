@@ -1,0 +1,40 @@
+import { defineConfig } from "vitest/config";
+
+/**
+ * `unit` needs nothing but this machine; `engine` needs a Docker engine and the test images, which its global
+ * set-up brings or explains; `slow` are the long random tests.
+ */
+export default defineConfig({
+  test: {
+    testTimeout: 30_000,
+    hookTimeout: 60_000,
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: "unit",
+          include: ["test/**/*.test.ts"],
+          exclude: ["test/**/*.docker.test.ts", "test/**/*.slow.test.ts"],
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "engine",
+          include: ["test/**/*.docker.test.ts"],
+          globalSetup: ["test/host/global-setup.ts"],
+          testTimeout: 90_000,
+          hookTimeout: 180_000,
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "slow",
+          include: ["test/**/*.slow.test.ts"],
+          testTimeout: 600_000,
+        },
+      },
+    ],
+  },
+});
