@@ -20,7 +20,7 @@ export interface FileShellOptions {
 /** `busybox` also has nothing but BusyBox programs in its PATH. */
 export async function createFileShell(options: FileShellOptions): Promise<FileShell> {
   const scratch = await mkdtemp(join(tmpdir(), "moorage-file-shell-"));
-  let path = process.env["PATH"] ?? "/usr/bin:/bin";
+  let path = process.env.PATH ?? "/usr/bin:/bin";
   if (options.kind === "busybox") {
     path = join(scratch, "bin");
     execFileSync("mkdir", [path]);
