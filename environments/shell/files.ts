@@ -8,6 +8,8 @@ import { listFolder, realPathOf, statFile } from "./file-stat.ts";
 import { writeWhole } from "./file-write.ts";
 import type { SystemShell } from "./stream.ts";
 
+export { FILE_LIBRARY } from "./file-library.ts";
+
 /**
  * Makes the files of an environment. The shell must have `FILE_LIBRARY` defined.
  *
