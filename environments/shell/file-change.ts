@@ -30,7 +30,7 @@ export async function renameFile(
   to: string,
   options: { readonly replace?: boolean; readonly cwd?: string } = {},
 ): Promise<Renamed> {
-  let target = resolvePath(context, to, options.cwd, "rename to");
+  let target = await resolvePath(context, to, options.cwd, "rename to");
   if (target.split("/").includes("..")) {
     const cut = target.replace(/\/\.$/, "").lastIndexOf("/");
     target = posix.join(await realPathOf(context, target.slice(0, cut) || "/"), target.slice(cut));

@@ -8,6 +8,8 @@ import type { SystemRunOptions, SystemShell } from "./stream.ts";
 export interface FileContext {
   readonly system: SystemShell;
   readonly workspace: () => string;
+  /** Resolves when home and workspace are known, which they are once anything has run. */
+  readonly ready: () => Promise<void>;
 }
 
 export interface FileRun {
@@ -26,16 +28,17 @@ export interface FileRun {
 
 /** @throws {MoorageError} FILE_*, NOT_A_DIRECTORY, NAME_TOO_LONG, PATH_INVALID, STORAGE_FULL, or what `run` throws */
 export async function runFile(context: FileContext, request: FileRun): Promise<Buffer> {
-  const absolute = resolvePath(context, request.path, request.cwd, request.verb);
+  const absolute = await resolvePath(context, request.path, request.cwd, request.verb);
   return runAbsolute(context, request, absolute);
 }
 
-export function resolvePath(
+export async function resolvePath(
   context: FileContext,
   path: string,
   cwd: string | undefined,
   verb: string,
-): string {
+): Promise<string> {
+  await context.ready();
   return absolutePath(path, { home: context.system.home, workspace: context.workspace(), cwd }, verb);
 }
 

@@ -21,7 +21,21 @@ export { FILE_LIBRARY } from "./file-library.ts";
  * @param facts.workspace where relative paths start; asked at each call
  */
 export function createFiles(system: SystemShell, facts: { workspace: () => string }): EnvironmentFiles {
-  const context: FileContext = { system, workspace: facts.workspace };
+  let ready: Promise<void> | null = null;
+  const context: FileContext = {
+    system,
+    workspace: facts.workspace,
+    ready: () => {
+      ready ??= system.run(":").then(
+        () => undefined,
+        (error) => {
+          ready = null;
+          throw error;
+        },
+      );
+      return ready;
+    },
+  };
   return {
     readFile: (path, options) => readBytes(context, path, options),
     readLines: (path, options) => readLineRange(context, path, options),
