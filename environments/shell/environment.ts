@@ -41,7 +41,7 @@ import {
 } from "./runner.ts";
 import type { ShellKind } from "./script.ts";
 import { Session } from "./session.ts";
-import { type ShellState, toBytes } from "./state.ts";
+import { emptyState, type ShellState, toBytes } from "./state.ts";
 import { ResidentSystemShell } from "./system.ts";
 import { WORKER_MARKER, type Worker, type WorkerFacts } from "./worker.ts";
 import { YieldedProcess } from "./yielded.ts";
@@ -168,7 +168,14 @@ class ShellEnvironment extends BaseEnvironment {
     if (this.#stopped) throw this.#stoppedError();
     if (options.abortSignal?.aborted) return abortedResult(this.workspace);
     const state = await this.#freshState();
-    const { result } = await this.#run({ command, options, state, base: this.workspace, dump: false });
+    const { result } = await this.#run({
+      command,
+      options,
+      state,
+      base: this.workspace,
+      dump: false,
+      abortSignals: [],
+    });
     return result;
   }
 
@@ -307,24 +314,13 @@ class ShellEnvironment extends BaseEnvironment {
     const facts = this.#requireFacts();
     const variables = new Map(loginDifference(facts.variables, facts.login));
     for (const [name, value] of Object.entries(this.#options.env ?? {})) variables.set(name, toBytes(value));
-    return {
-      cwd: toBytes(this.workspace),
-      oldCwd: null,
-      variables,
-      functions: "",
-      exportedFunctions: [],
-      aliases: "",
-    };
+    return emptyState(toBytes(this.workspace), variables);
   }
 
   async #run(request: Omit<RunRequest, "home">): Promise<RunOutcome> {
-    const { options } = request;
-    const abortSignal = options.abortSignal
-      ? AbortSignal.any([options.abortSignal, this.#stopping.signal])
-      : this.#stopping.signal;
     const running = runCommand(this.#host, {
       ...request,
-      options: { ...options, abortSignal },
+      abortSignals: [...request.abortSignals, this.#stopping.signal],
       home: this.#requireFacts().home,
     });
     this.#running.add(running);
