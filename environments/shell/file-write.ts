@@ -129,7 +129,8 @@ function printfArguments(bytes: Uint8Array): readonly [string, string] {
     const character = String.fromCharCode(byte);
     if (character === "%") format += "%%";
     else if (character === "\\") format += "\\\\";
-    else if (byte === 10 || byte === 9 || (byte >= 32 && byte < 127 && character !== "-")) format += character;
+    else if (byte === 10 || byte === 9 || (byte >= 32 && byte < 127 && character !== "-"))
+      format += character;
     else format += `\\${byte.toString(8).padStart(3, "0")}`;
   }
   return [format, ""];
