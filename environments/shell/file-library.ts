@@ -409,13 +409,16 @@ __moor_rename() {
     name=\${real##*/}
   fi
   printf '%s\000%s' "$real" "$made"
-  if { [ -e "./$name" ] || [ -L "./$name" ]; } && ! [ "$from" -ef "./$name" ]; then
+  same=
+  if [ ! -L "./$name" ] && [ ! -L "$from" ] && [ "$from" -ef "./$name" ]; then same=1; fi
+  if { [ -e "./$name" ] || [ -L "./$name" ]; } && [ -z "$same" ]; then
     [ "$3" = 1 ] || __moor_fail EXISTS
     if [ -L "./$name" ]; then rm -f "./$name" || exit; fi
     if [ -d "./$name" ]; then __moor_fail DIR; fi
     exec mv -f "$from" "./$name"
   fi
-  if [ "$from" -ef "./$name" ]; then exec mv -f "$from" "./$name"; fi
+  # Another spelling of the same name, where the file system does not tell them apart.
+  if [ -n "$same" ]; then exec mv -f "$from" "./$name"; fi
   mv -n "$from" "./$name" || {
     if [ -e "./$name" ] || [ -L "./$name" ]; then __moor_fail EXISTS; fi
     exit 1
