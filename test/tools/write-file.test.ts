@@ -54,6 +54,7 @@ describe("write_file", () => {
   it("bounds the difference it shows", async () => {
     fixture.write("big.txt", "old line\n".repeat(5_000));
     const result = await fixture.call(tool, { path: "big.txt", content: "new line\n".repeat(5_000) });
+    expect(result.diff).toMatch(/^--- a\/big.txt\n\+\+\+ b\/big.txt\n@@ -1,5000 \+1,5000 @@\n-old line\n/);
     expect(String(result.diff).length).toBeLessThan(13_000);
     fixture.write("bin", Buffer.alloc(10));
     const binary = await fixture.call(tool, { path: "bin", content: "text" });
