@@ -33,8 +33,8 @@ describeWithEngine("images", () => {
 
   it("the workbench has a Node that runs TypeScript, and a workspace that git accepts", async () => {
     expect(
-      await inContainer(WORKBENCH_IMAGE, ["node", "-e", "const n: number = 42; console.log(String(n))"]),
-    ).toBe("42\n");
+      await inContainer(WORKBENCH_IMAGE, ["node", "-e", "const n: number = 42; console.log(`n=${n}`)"]),
+    ).toBe("n=42\n");
     expect(
       await inContainer(WORKBENCH_IMAGE, ["sh", "-c", "cd /workspace && git init -q . && echo ok"]),
     ).toBe("ok\n");
