@@ -1,5 +1,5 @@
 /** Whether a Docker environment can be had now, in bounded time and by real requests, not by the engine's ping alone. */
-import { toMoorageError } from "../../src/errors.ts";
+import { isMoorageError, toMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { Health } from "../base.ts";
 import { type DockerClient, named } from "./client.ts";
@@ -53,7 +53,14 @@ export async function probe(
 
 async function containerHealth(container: DockerContainer, settings: DockerSettings): Promise<Health> {
   const { name } = container.facts;
-  const { State } = await container.inspect(limits.probeTimeoutMs);
+  let State: { readonly Running: boolean; readonly Paused: boolean; readonly Status: string };
+  try {
+    ({ State } = await container.inspect(limits.probeTimeoutMs));
+  } catch (error) {
+    // The engine answers, so the next use makes another; hiding the tools would keep that use from coming.
+    if (!isMoorageError(error, "CONTAINER_MISSING") || settings.attach !== null) throw error;
+    return { healthy: true, detail: `container ${name} was removed; it is made anew on use` };
+  }
   if (State.Paused) {
     return {
       healthy: false,

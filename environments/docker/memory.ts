@@ -30,7 +30,7 @@ export class OutOfMemory {
     this.#limitBytes = limitBytes;
   }
 
-  /** @param startedAt of the command, as Date.now counts */
+  /** @param startedAt of the command, as performance.now counts */
   async explain(exitCode: number, startedAt: number): Promise<string | null> {
     if (exitCode !== 137) return null;
     if (!(await this.#happened(startedAt))) return null;

@@ -9,12 +9,16 @@ import { createContainer } from "./create.ts";
 import { newSessionToken } from "./owner.ts";
 import { checkOptions, type DockerOptions, type DockerSettings } from "./settings.ts";
 
+/** What was just handed out runs its first commands before the engine is busy with its successor, milliseconds. */
+const REFILL_DELAY_MS = 250;
+
 export class DockerPool implements AsyncDisposable {
   readonly settings: DockerSettings;
   readonly #client: DockerClient;
   readonly #size: number;
   readonly #ready: DockerContainer[] = [];
   readonly #discarding = new Set<Promise<void>>();
+  #refillTimer: NodeJS.Timeout | undefined;
   #filling: Promise<void> | null = null;
   #stopped = false;
 
@@ -51,14 +55,19 @@ export class DockerPool implements AsyncDisposable {
       this.#discard(container);
       container = this.#ready.shift();
     }
-    // Whether a place can be filled shows at the next hand-out, which then makes a container of its own and tells.
-    this.#refill().catch(() => {});
+    clearTimeout(this.#refillTimer);
+    this.#refillTimer = setTimeout(() => {
+      // Whether a place can be filled shows at the next hand-out, which then makes a container of its own and tells.
+      this.#refill().catch(() => {});
+    }, REFILL_DELAY_MS);
+    this.#refillTimer.unref();
     return container ?? null;
   }
 
   /** Removes what waits. @throws {MoorageError} CLEANUP_FAILED */
   async stop(): Promise<void> {
     this.#stopped = true;
+    clearTimeout(this.#refillTimer);
     await this.#filling?.catch(() => {}); // as above
     const waiting = this.#ready.splice(0).map((container) => container.remove());
     const results = await Promise.allSettled([...waiting, ...this.#discarding]);

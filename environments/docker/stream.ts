@@ -32,6 +32,8 @@ export interface ExecOptions {
   readonly tty?: boolean;
 }
 
+/** A write this long after the last one first lets waiting news in, milliseconds. */
+const NEWS_MS = 2;
 /** A pause this soon after a write may have come before it, milliseconds. */
 const PAUSE_RACE_MS = 1_000;
 
@@ -86,6 +88,10 @@ class ExecStream implements ShellStream {
   readonly #unlisten: () => void;
   #settle: (end: StreamEnd) => void = () => {};
   #settled = false;
+  /** Whether the last bytes written were never sent. */
+  #undelivered = false;
+  /** Whether the connection has ended, while the exit code is still asked for. */
+  #sourceOver = false;
   #lastWriteAt = Number.NEGATIVE_INFINITY;
   #pausedTimer: NodeJS.Timeout | undefined;
   #onUnpaused: (() => void) | null = null;
@@ -101,7 +107,7 @@ class ExecStream implements ShellStream {
     tune(duplex);
     this.#demux = new Demultiplexer(duplex, { tty, onFirstBytes: () => target.onOutput?.() });
     this.stdin = new Writable({
-      write: (chunk: Buffer, _encoding, done) => this.#write(chunk, done),
+      write: (chunk: Buffer, _encoding, done) => this.#writeAfterNews(chunk, done),
       final: (done) => {
         endWriting(duplex);
         done();
@@ -140,16 +146,32 @@ class ExecStream implements ShellStream {
     this.stderr.destroy();
   }
 
+  /**
+   * After a silence, news of the container's end or pause may wait to be read; it is read before anything is sent,
+   * so that bytes which nobody will take are known to be undelivered.
+   */
+  #writeAfterNews(chunk: Buffer, done: () => void): void {
+    if (performance.now() - this.#lastWriteAt < NEWS_MS) this.#write(chunk, done);
+    // Sockets are looked at between two rounds of the event loop.
+    else setImmediate(() => setImmediate(() => this.#write(chunk, done)));
+  }
+
   #write(chunk: Buffer, done: () => void): void {
     const duplex = this.#duplex;
-    if (this.#settled || duplex.destroyed || !duplex.writable) {
+    const { loss, paused } = this.#target.watch;
+    if (loss) this.#undelivered = true;
+    if (loss) this.#lose(this.#lossError(loss));
+    if (this.#settled || this.#sourceOver || duplex.destroyed || !duplex.writable) {
+      this.#undelivered = true;
       done();
       return;
     }
-    if (this.#target.watch.paused) {
+    if (paused) {
+      this.#undelivered = true;
       this.#awaitUnpause(() => this.#write(chunk, done));
       return;
     }
+    this.#undelivered = false;
     this.#lastWriteAt = performance.now();
     if (duplex.write(chunk)) {
       done();
@@ -195,6 +217,7 @@ class ExecStream implements ShellStream {
   }
 
   async #sourceEnded(end: SourceEnd): Promise<void> {
+    this.#sourceOver = true;
     try {
       const state = this.#settled ? null : await this.#exitState(end);
       const isReport = state !== null && end.engineText !== null && state.exitCode !== 0 && !state.pid;
@@ -288,7 +311,8 @@ class ExecStream implements ShellStream {
   }
 
   #about() {
-    return { details: { container: this.#target.containerId } };
+    const details = { container: this.#target.containerId, ...(this.#undelivered && { undelivered: true }) };
+    return { details };
   }
 
   #lose(error: MoorageError): void {

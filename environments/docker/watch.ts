@@ -76,7 +76,7 @@ export class ContainerWatch {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Whether the kernel killed something in it for want of memory since `atMs` (Date.now). */
+  /** Whether the kernel killed something in it for want of memory since `atMs` (performance.now). */
   outOfMemorySince(atMs: number): boolean {
     return this.#outOfMemoryAt.some((at) => at >= atMs);
   }
@@ -129,7 +129,7 @@ export class ContainerWatch {
         this.#setPaused(false);
         break;
       case "oom":
-        this.#outOfMemoryAt.push(Date.now());
+        this.#outOfMemoryAt.push(performance.now());
         if (this.#outOfMemoryAt.length > 100) this.#outOfMemoryAt.shift();
         break;
       case "die":

@@ -319,7 +319,8 @@ export class Worker {
       kind: end.lost ? "lost" : "died",
       exitCode: end.exitCode,
       signal: end.signal,
-      begun: seen.begun || written,
+      // A call whose last byte was not sent did not start.
+      begun: seen.begun || (written && end.lost?.details.undelivered !== true),
       newOrphans: [],
       lost: end.lost,
     };
