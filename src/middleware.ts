@@ -19,7 +19,7 @@ export interface CallInProgress {
    * Puts other arguments in place, parsed and checked like the first ones.
    * @throws {MoorageError} INVALID_ARGUMENTS; the old ones then stay
    */
-  replaceArguments(raw: unknown): void;
+  replaceArguments(raw: unknown): Promise<void>;
 }
 
 export type Next = () => Promise<ToolOutput>;
