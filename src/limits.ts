@@ -2,6 +2,8 @@
 export const limits = {
   /** Foreground `terminal` call without a timeout of its own, milliseconds. Long enough for a test run. */
   terminalTimeoutMs: 180_000,
+  /** Output of a `terminal` call that is kept as text, bytes; what is longer is readable whole by its id. */
+  terminalCaptureBytes: 40_000,
   /** Longest foreground `terminal` call, milliseconds; longer work belongs in the background. */
   terminalMaxTimeoutMs: 600_000,
   /** An MCP call without progress returns what it has after this, milliseconds: clients give up at 60 s. */
@@ -54,6 +56,12 @@ export const limits = {
   /** A failure without an earlier success is probed again after this, milliseconds. */
   availabilityRetryMs: 2_500,
 
+  /** Loading one tool module, milliseconds; one that never finishes is reported and left out. */
+  toolModuleTimeoutMs: 10_000,
+  /** Description of a tool, characters: providers cut or refuse longer ones. */
+  toolDescriptionMaxChars: 2_000,
+  /** An aborted handler has this long to answer with what it has, milliseconds: TERM, KILL and the check on both. */
+  abortGraceMs: 5_000,
   /** A model-facing result, bytes of UTF-8; about 12,000 tokens. */
   resultMaxBytes: 50_000,
   /** A model-facing result, lines. */
