@@ -57,6 +57,11 @@ const IDLE_SYSTEM_SHELLS = 2;
 const GONE_POLL_MAX_MS = 30_000;
 const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/;
 
+/** An id for an environment that nobody named. */
+export function randomEnvironmentId(): string {
+  return `env-${randomBytes(6).toString("hex")}`;
+}
+
 class ShellEnvironment extends BaseEnvironment {
   readonly id: string;
   readonly files: EnvironmentFiles;
@@ -89,7 +94,7 @@ class ShellEnvironment extends BaseEnvironment {
         `Cannot use "${options.id}" as an environment's id: 1 to 64 letters, digits, "_" and "-"`,
       );
     }
-    this.id = options.id ?? `env-${randomBytes(6).toString("hex")}`;
+    this.id = options.id ?? randomEnvironmentId();
     this.#backend = backend;
     this.#options = options;
     this.#prefix = `${this.id}.${randomBytes(4).toString("hex")}`;
