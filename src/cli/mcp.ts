@@ -15,11 +15,12 @@ export async function mcp(options: ToolOptions): Promise<number> {
   return withMoorage(options, async ({ moorage, lifetime: { abortSignal } }) => {
     const transport = new StdioTransport();
     const onError = (error: Error): void => printLine(`moor: mcp: ${error.message}`);
-    const connection = serveStdio(() => createMcpServer(moorage, { version: version(), onError }), {
-      transport,
-      onerror: onError,
-    });
-    startInBackground(moorage.environment());
+    // Not before a client lists: some start a second server only to ask which protocol it speaks.
+    const onList = (): void => startInBackground(moorage.environment());
+    const connection = serveStdio(
+      () => createMcpServer(moorage, { version: version(), onError, onList }),
+      { transport, onerror: onError },
+    );
     const leave = (): void => void connection.close();
     abortSignal.addEventListener("abort", leave, { once: true });
     if (abortSignal.aborted) leave();

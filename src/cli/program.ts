@@ -164,7 +164,7 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
   tools(program.command("mcp"))
     .summary("serve the tools over MCP on stdin and stdout")
     .description(
-      "Serves the tools to an MCP client on stdin and stdout. The first environment starts in the background, others at their first call. When the client goes away everything is ended and removed.",
+      "Serves the tools to an MCP client on stdin and stdout. The first environment starts when the client lists the tools, others at their first call. When the client goes away everything is ended and removed.",
     )
     .addHelpText(
       "after",

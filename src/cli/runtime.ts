@@ -1,5 +1,5 @@
 /** A command's runtime: made of the common options, ended with the command, its slow steps shown. */
-import { MoorageError } from "../errors.ts";
+import { parseEnvironmentWords } from "../environment-names.ts";
 import { createMoorage, type Moorage } from "../moorage.ts";
 import { EXIT } from "./exit.ts";
 import { badUsage, printFailure } from "./failure.ts";
@@ -24,7 +24,7 @@ export async function withMoorage(
   using lifetime = watchLifetime();
   using view = createProgressView(process.stderr);
   const moorage = await createMoorage({
-    environments: environmentsOf(options),
+    environments: parseEnvironmentWords(options.environment ?? []),
     ...(options.workspace === undefined ? {} : { workspace: options.workspace }),
     ...(options.config === undefined ? {} : { config: options.config }),
     ...(options.toolsets === undefined ? {} : { toolsets: options.toolsets }),
@@ -60,28 +60,6 @@ async function stop(moorage: Moorage): Promise<boolean> {
     printFailure(error);
     return false;
   }
-}
-
-/** Reads `-e` words: specifications, or several of them by name. An unnamed one is called by its backend. */
-function environmentsOf({ environment: words = [], config }: ToolOptions): string | Record<string, string> {
-  const [only] = words;
-  if (only === undefined) {
-    if (config !== undefined) return {};
-    throw new MoorageError("INVALID_SPEC", "No environment is named", {
-      suggestion:
-        "Say where to run: `-e local` on this machine, `-e docker:IMAGE` in a container of its own.",
-    });
-  }
-  const environments: Record<string, string> = {};
-  for (const word of words) {
-    const [, named, spec] = /^([A-Za-z][\w-]*)=(.+)$/s.exec(word) ?? [];
-    const name = named ?? /^[A-Za-z][\w-]*/.exec(word)?.[0] ?? word;
-    if (Object.hasOwn(environments, name)) {
-      throw badUsage(`Two environments are called "${name}"`, "Name them: `-e one=SPEC -e two=SPEC`.");
-    }
-    environments[name] = spec ?? word;
-  }
-  return environments;
 }
 
 /** The one environment of a command that takes no more. @throws {MoorageError} INVALID_ARGUMENTS */

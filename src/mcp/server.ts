@@ -22,6 +22,8 @@ export type McpRuntime = Pick<Moorage, "tools" | "call" | "onEvent" | "environme
 
 export interface McpServerOptions {
   readonly version: string;
+  /** Told of every listing, after its answer: a client that lists will call. */
+  readonly onList?: () => void;
   /** Told what goes wrong beside the protocol: a message that cannot be sent, a broken one that came. */
   readonly onError?: (error: Error) => void;
 }
@@ -38,6 +40,7 @@ export function createMcpServer(runtime: McpRuntime, options: McpServerOptions):
   server.setRequestHandler("tools/list", async () => {
     // The listing's schemas are JSON Schema objects, which the SDK types as what it parsed them to.
     const tools = (await runtime.tools("mcp")) as unknown as ListToolsResult["tools"];
+    if (options.onList) setImmediate(options.onList);
     return { tools: [...tools] };
   });
   server.setRequestHandler("tools/call", (request, context) =>

@@ -27,9 +27,10 @@ export function privateHome(): Readonly<Record<string, string>> {
   return { HOME: home, MOORAGE_HOME: join(home, "state"), XDG_CONFIG_HOME: join(home, "config") };
 }
 
-export function temporaryFolder(): string {
+/** A folder for one test. @param onEnd when it is removed; outside of a test, a hook's own */
+export function temporaryFolder(onEnd: (remove: () => void) => void = onTestFinished): string {
   const folder = mkdtempSync(join(tmpdir(), "moor-test-"));
-  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  onEnd(() => rmSync(folder, { recursive: true, force: true }));
   return folder;
 }
 
