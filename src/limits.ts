@@ -64,6 +64,15 @@ export const limits = {
   /** A failure without an earlier success is probed again after this, milliseconds. */
   availabilityRetryMs: 2_500,
 
+  /** Loading one tool module, milliseconds; one that never finishes is reported and left out. */
+  toolModuleTimeoutMs: 10_000,
+  /** Description of a tool, characters: providers cut or refuse longer ones. */
+  toolDescriptionMaxChars: 2_000,
+  /** An aborted handler has this long to answer with what it has, milliseconds: TERM, KILL and the check on both. */
+  abortGraceMs: 5_000,
+  /** Background process log that a yielded or pty command shows at once, bytes. */
+  foregroundLogMaxBytes: 512 * 1024,
+
   /** A model-facing result, bytes of UTF-8; about 12,000 tokens. */
   resultMaxBytes: 50_000,
   /** A model-facing result, lines. */
