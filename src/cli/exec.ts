@@ -1,6 +1,7 @@
 /** `moor exec`: one command, as if it ran here. */
 import type { ExecResult, OutputChunk } from "../../environments/base.ts";
 import { limits } from "../limits.ts";
+import { ToolRegistry } from "../registry.ts";
 import { EXIT, signalExit } from "./exit.ts";
 import { badUsage } from "./failure.ts";
 import { readStdin } from "./input.ts";
@@ -10,23 +11,30 @@ import { onlyOne, withMoorage } from "./runtime.ts";
 
 export async function exec(words: readonly string[], options: ExecOptions): Promise<number> {
   const command = commandOf(words, options);
-  return withMoorage(onlyOne(options), async ({ moorage, lifetime }) => {
-    const { abortSignal } = lifetime;
-    const stdin = options.stdin ? await readStdin(limits.stdinMaxBytes, abortSignal) : undefined;
-    const merged = new ArrivalOrder();
-    const result = await moorage.environment().exec(command, {
-      output: "separate",
-      abortSignal,
-      onOutput: (chunk) => (options.json ? merged.add(chunk) : show(chunk)),
-      ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
-      ...(options.timeout === undefined ? {} : { timeoutMs: options.timeout * 1_000 }),
-      ...(stdin === undefined ? {} : { stdin }),
-    });
-    if (options.json) printJson({ ...result, output: merged.text() });
-    else remark(result, words);
-    return exitCodeOf(result);
-  });
+  return withMoorage(
+    onlyOne(options),
+    async ({ moorage, lifetime }) => {
+      const { abortSignal } = lifetime;
+      const stdin = options.stdin ? await readStdin(limits.stdinMaxBytes, abortSignal) : undefined;
+      const merged = new ArrivalOrder();
+      const result = await moorage.environment().exec(command, {
+        output: "separate",
+        abortSignal,
+        onOutput: (chunk) => (options.json ? merged.add(chunk) : show(chunk)),
+        ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+        ...(options.timeout === undefined ? {} : { timeoutMs: options.timeout * 1_000 }),
+        ...(stdin === undefined ? {} : { stdin }),
+      });
+      if (options.json) printJson({ ...result, output: merged.text() });
+      else remark(result, words);
+      return exitCodeOf(result);
+    },
+    NO_TOOLS,
+  );
 }
+
+/** A command needs no tools, and finding them takes time. */
+const NO_TOOLS = { registry: new ToolRegistry() };
 
 function commandOf(words: readonly string[], { shell }: ExecOptions): string | readonly string[] {
   if (shell === undefined) {

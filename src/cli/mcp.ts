@@ -17,10 +17,10 @@ export async function mcp(options: ToolOptions): Promise<number> {
     const onError = (error: Error): void => printLine(`moor: mcp: ${error.message}`);
     // Not before a client lists: some start a second server only to ask which protocol it speaks.
     const onList = (): void => startInBackground(moorage.environment());
-    const connection = serveStdio(
-      () => createMcpServer(moorage, { version: version(), onError, onList }),
-      { transport, onerror: onError },
-    );
+    const connection = serveStdio(() => createMcpServer(moorage, { version: version(), onError, onList }), {
+      transport,
+      onerror: onError,
+    });
     const leave = (): void => void connection.close();
     abortSignal.addEventListener("abort", leave, { once: true });
     if (abortSignal.aborted) leave();

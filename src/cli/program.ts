@@ -280,8 +280,8 @@ export function usageError(error: unknown, program: Command): unknown {
 
 function badWord(message: string, word: string, valid: readonly string[], help: string): MoorageError {
   const near = nearest(word, valid);
-  const suggestion = near === null ? `Valid are ${valid.join(", ")}` : `Did you mean ${near}?`;
-  return badUsage(message, near === null ? `${suggestion}; ${help} explains them.` : suggestion);
+  const hint = near === null ? `Valid are ${valid.join(", ")}` : `Did you mean ${near}?`;
+  return badUsage(message, `${hint}${near === null ? "; " : " "}${help} explains them all.`);
 }
 
 /** `error: option '--x' argument missing` as a sentence of ours, without commander's own guess. */

@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { parseCalls } from "../../src/cli/batch.ts";
+import { parseCalls } from "../../src/cli/tool-calls.ts";
 import { moor, privateHome, temporaryFolder } from "./moor.ts";
 
 const local = ["-e", "local"];
@@ -76,7 +76,10 @@ describe("moor batch", () => {
       env: privateHome(),
       stdin: JSON.stringify(message),
     });
-    const messages = stdout.trimEnd().split("\n").map((line) => JSON.parse(line));
+    const messages = stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line));
     expect(exitCode).toBe(1);
     expect(messages).toEqual([
       { role: "tool", tool_call_id: "a", content: expect.stringContaining('"one\\n"') },
@@ -98,7 +101,12 @@ describe("moor batch", () => {
   it.each([
     ["a file that is not there", ["batch", "/nowhere/calls.json"], "", 'Cannot read "/nowhere/calls.json"'],
     ["text that is no JSON", ["batch", "-"], "hello\n", "line 1 is no JSON"],
-    ["a call without an id", ["batch", "-"], '[{"type":"function","function":{"name":"x","arguments":""}}]', "[0] id"],
+    [
+      "a call without an id",
+      ["batch", "-"],
+      '[{"type":"function","function":{"name":"x","arguments":""}}]',
+      "[0] id",
+    ],
     ["a line in the middle", ["batch", "-"], '{"role":"user"}\n{"id":1}\n', "line 2: id"],
   ])("refuses %s with the place", async (_title, words, stdin, message) => {
     const { exitCode, stdout, stderr } = await moor([...words, ...local], { env: privateHome(), stdin });
@@ -116,11 +124,26 @@ describe("parseCalls()", () => {
     ["one call", JSON.stringify(one), [one]],
     ["an array of calls", JSON.stringify([one, two]), [one, two]],
     ["a message", JSON.stringify({ role: "assistant", tool_calls: [one, two] }), [one, two]],
-    ["a conversation", JSON.stringify([{ role: "user", content: "x" }, { role: "assistant", tool_calls: [two] }]), [two]],
+    [
+      "a conversation",
+      JSON.stringify([
+        { role: "user", content: "x" },
+        { role: "assistant", tool_calls: [two] },
+      ]),
+      [two],
+    ],
     ["calls per line", `${JSON.stringify(one)}\n\n${JSON.stringify(two)}\r\n`, [one, two]],
-    ["messages per line", `{"role":"system"}\n${JSON.stringify({ role: "assistant", tool_calls: [one] })}`, [one]],
+    [
+      "messages per line",
+      `{"role":"system"}\n${JSON.stringify({ role: "assistant", tool_calls: [one] })}`,
+      [one],
+    ],
     ["a message without calls", '{"role":"assistant","content":"hi","tool_calls":null}', []],
-    ["arguments that are an object", JSON.stringify({ ...one, function: { name: "terminal", arguments: {} } }), [one]],
+    [
+      "arguments that are an object",
+      JSON.stringify({ ...one, function: { name: "terminal", arguments: {} } }),
+      [one],
+    ],
     ["a call without a type", JSON.stringify({ id: "1", function: one.function }), [one]],
     ["nothing", "", []],
   ])("reads %s", (_title, text, calls) => {

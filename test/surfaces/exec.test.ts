@@ -25,7 +25,10 @@ describe("moor exec", () => {
   });
 
   it("runs a shell line with --shell", async () => {
-    expect(await exec(["--shell", "X=1; echo $X | cat; (exit 9)"])).toMatchObject({ exitCode: 9, stdout: "1\n" });
+    expect(await exec(["--shell", "X=1; echo $X | cat; (exit 9)"])).toMatchObject({
+      exitCode: 9,
+      stdout: "1\n",
+    });
   });
 
   it("says what to do when a shell line was given as one word", async () => {
@@ -78,7 +81,11 @@ describe("moor exec", () => {
   });
 
   it("prints the result with --json and nothing else on stdout", async () => {
-    const { exitCode, stdout, stderr } = await exec(["--json", "--shell", "echo out; sleep 0.2; echo err >&2; exit 3"]);
+    const { exitCode, stdout, stderr } = await exec([
+      "--json",
+      "--shell",
+      "echo out; sleep 0.2; echo err >&2; exit 3",
+    ]);
     expect({ exitCode, stderr }).toEqual({ exitCode: 3, stderr: "" });
     expect(JSON.parse(stdout)).toMatchObject({
       exitCode: 3,

@@ -60,7 +60,10 @@ describe("SH-42: what moor mcp started is gone", () => {
 
   it.each([
     ["moor reap", (env: Readonly<Record<string, string>>) => moor(["reap"], { env })],
-    ["the next start", (env: Readonly<Record<string, string>>) => moor(["exec", "-e", "local", "--", "true"], { env })],
+    [
+      "the next start",
+      (env: Readonly<Record<string, string>>) => moor(["exec", "-e", "local", "--", "true"], { env }),
+    ],
   ])("after SIGKILL and %s", async (_what, next) => {
     const env = privateHome();
     const { child, sleep } = await busyServer(env);
@@ -81,7 +84,10 @@ describe("moor mcp at the end of its input", () => {
       callTerminal(2, { command: "echo hi" }),
     );
     const { exitCode, stdout } = await moor(["mcp", "-e", "local"], { env: privateHome(), stdin });
-    const answers = stdout.trimEnd().split("\n").map((line) => JSON.parse(line));
+    const answers = stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line));
     expect(exitCode).toBe(0);
     expect(answers.map(({ id }) => id)).toEqual([0, 1, 2]);
     expect(answers[2].result.structuredContent).toMatchObject({ output: "hi\n", exit_code: 0 });

@@ -33,7 +33,14 @@ describe("the MCP inspector", () => {
   });
 
   it("calls a tool", async () => {
-    const result = await inspect("--method", "tools/call", "--tool-name", "terminal", "--tool-arg", "command=echo hi");
+    const result = await inspect(
+      "--method",
+      "tools/call",
+      "--tool-name",
+      "terminal",
+      "--tool-arg",
+      "command=echo hi",
+    );
     expect(result).toMatchObject({ structuredContent: { output: "hi\n", exit_code: 0 } });
   });
 });

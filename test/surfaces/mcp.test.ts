@@ -55,7 +55,9 @@ describe.each([
     const { session_id } = started as { session_id: string };
     await call("process", { action: "submit", session_id, data: "hello" });
     await call("process", { action: "close", session_id });
-    expect(await call("process", { action: "wait", session_id, timeout: 10 })).toMatchObject({ exit_code: 0 });
+    expect(await call("process", { action: "wait", session_id, timeout: 10 })).toMatchObject({
+      exit_code: 0,
+    });
   });
 
   it("ends the whole tree of a cancelled call and goes on", async () => {
@@ -97,10 +99,15 @@ describe("moor mcp", () => {
     const missing = await client.callTool({ name: "read_file", arguments: { path: "nowhere.txt" } });
     expect(missing).toMatchObject({
       isError: true,
-      structuredContent: { error: { code: "FILE_MISSING", retryable: false, suggestion: expect.any(String) } },
+      structuredContent: {
+        error: { code: "FILE_MISSING", retryable: false, suggestion: expect.any(String) },
+      },
     });
     const invalid = await client.callTool({ name: "terminal", arguments: { comand: "ls" } });
-    expect(invalid).toMatchObject({ isError: true, structuredContent: { error: { code: "INVALID_ARGUMENTS" } } });
+    expect(invalid).toMatchObject({
+      isError: true,
+      structuredContent: { error: { code: "INVALID_ARGUMENTS" } },
+    });
     const unknown = await client.callTool({ name: "terminl", arguments: {} });
     expect(unknown).toMatchObject({ isError: true, structuredContent: { error: { code: "UNKNOWN_TOOL" } } });
     const failed = await client.callTool({ name: "terminal", arguments: { command: "false" } });
@@ -145,7 +152,10 @@ describe("moor mcp", () => {
     expect(client.getInstructions()).toMatch(/- one \(local[\s\S]*- two \(local/);
     const call = (environment?: string): Promise<unknown> =>
       client
-        .callTool({ name: "terminal", arguments: { command: "echo $X; export X=set", ...(environment && { environment }) } })
+        .callTool({
+          name: "terminal",
+          arguments: { command: "echo $X; export X=set", ...(environment && { environment }) },
+        })
         .then(({ structuredContent }) => structuredContent);
     expect(await call("one")).toMatchObject({ output: "\n" });
     expect(await call()).toMatchObject({ output: "set\n" });
@@ -155,7 +165,9 @@ describe("moor mcp", () => {
   it("reads a file that changed between two calls anew", async () => {
     const { client, workspace } = await connect();
     const read = (): Promise<unknown> =>
-      client.callTool({ name: "read_file", arguments: { path: "a" } }).then((result) => result.structuredContent);
+      client
+        .callTool({ name: "read_file", arguments: { path: "a" } })
+        .then((result) => result.structuredContent);
     writeFileSync(join(workspace, "a"), "1\n");
     expect(await read()).toMatchObject({ content: expect.stringContaining("1") });
     writeFileSync(join(workspace, "a"), "2\n");

@@ -35,7 +35,10 @@ export function temporaryFolder(onEnd: (remove: () => void) => void = onTestFini
 }
 
 /** Starts `moor`; a child that the test forgets is killed at its end. */
-export function startMoor(words: readonly string[], options: MoorOptions = {}): ChildProcessWithoutNullStreams {
+export function startMoor(
+  words: readonly string[],
+  options: MoorOptions = {},
+): ChildProcessWithoutNullStreams {
   const child = spawn(MOOR, words, {
     env: { ...process.env, ...options.env },
     cwd: options.cwd ?? temporaryFolder(),
