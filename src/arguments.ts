@@ -53,10 +53,14 @@ function parseJson(text: string, tool: string): unknown {
     return JSON.parse(text);
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    throw new MoorageError("INVALID_ARGUMENTS", `Cannot call "${tool}": the arguments are not JSON: ${reason}`, {
-      cause: error,
-      suggestion: "Send the arguments as one JSON object and call again.",
-    });
+    throw new MoorageError(
+      "INVALID_ARGUMENTS",
+      `Cannot call "${tool}": the arguments are not JSON: ${reason}`,
+      {
+        cause: error,
+        suggestion: "Send the arguments as one JSON object and call again.",
+      },
+    );
   }
 }
 
@@ -76,12 +80,15 @@ function explain(issue: z.core.$ZodIssue, root: unknown, known: readonly string[
   }
   const received = issue.path.reduce<unknown>(
     // The path comes from walking this very value, so every step is one of its keys.
-    (at, key) => (typeof at === "object" && at !== null ? (at as Record<PropertyKey, unknown>)[key] : undefined),
+    (at, key) =>
+      typeof at === "object" && at !== null ? (at as Record<PropertyKey, unknown>)[key] : undefined,
     root,
   );
   const expectation = expected(issue);
   if (received === undefined) return [{ path, message: `"${path}" is required: expected ${expectation}` }];
-  return [{ path, message: `"${path || "(root)"}": expected ${expectation}, received ${describe(received)}` }];
+  return [
+    { path, message: `"${path || "(root)"}": expected ${expectation}, received ${describe(received)}` },
+  ];
 }
 
 /** What was expected, in words that need no knowledge of zod. */
@@ -123,5 +130,7 @@ function describe(value: unknown): string {
   if (Array.isArray(value)) return "an array";
   if (typeof value === "object") return "an object";
   const text = JSON.stringify(value) ?? typeof value;
-  return text.length > QUOTED_MAX_CHARS ? `a ${typeof value} of ${text.length} characters` : `${typeof value} ${text}`;
+  return text.length > QUOTED_MAX_CHARS
+    ? `a ${typeof value} of ${text.length} characters`
+    : `${typeof value} ${text}`;
 }

@@ -7,7 +7,7 @@
  */
 import type { Clock } from "./clock.ts";
 import { systemClock } from "./clock.ts";
-import { isMoorageError, MoorageError, toMoorageError } from "./errors.ts";
+import { isMoorageError, type MoorageError, toMoorageError } from "./errors.ts";
 import { limits } from "./limits.ts";
 import type { Availability } from "./registry.ts";
 
@@ -212,7 +212,10 @@ export class AvailabilityCache {
       return await Promise.race([limit, probe(controller.signal)]);
     } catch (error) {
       if (isMoorageError(error) && error.kind !== "bug") return { available: false, reason: error.message };
-      return { available: null, fault: toMoorageError(error, "INTERNAL", "Cannot tell whether it is available") };
+      return {
+        available: null,
+        fault: toMoorageError(error, "INTERNAL", "Cannot tell whether it is available"),
+      };
     } finally {
       cancel();
     }
@@ -226,7 +229,9 @@ export class AvailabilityCache {
     const now = this.#clock.now();
     const failed = entry.outcome !== null && entry.outcome.available !== true;
     const graceEndsAt =
-      failed && this.#isCovered(entry, now) ? (entry.lastSuccessAt ?? 0) + this.#graceMs : Number.POSITIVE_INFINITY;
+      failed && this.#isCovered(entry, now)
+        ? (entry.lastSuccessAt ?? 0) + this.#graceMs
+        : Number.POSITIVE_INFINITY;
     const wakeAt = Math.min(Math.max(now, this.#dueAt(entry)), graceEndsAt);
     const wake = () => {
       if (this.#refresh(entry) === null) this.#verdict(entry, this.#clock.now());

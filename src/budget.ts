@@ -10,26 +10,33 @@ export interface TextBudget {
   readonly maxBytes?: number;
   /** Lines to keep, marker included. @default limits.resultMaxLines */
   readonly maxLines?: number;
+  /** `json` counts what the text takes inside a JSON string, escapes and all. @default "plain" */
+  readonly measure?: "plain" | "json";
+  /** Bytes of a longer text, of which `text` has only the head and the tail. @default the bytes of `text` */
+  readonly totalBytes?: number;
 }
 
 export interface FittedText {
   readonly text: string;
   readonly truncated: boolean;
   readonly totalBytes: number;
-  readonly totalLines: number;
   readonly omittedBytes: number;
 }
 
-/** Errors come last, so the tail gets the larger part. */
-const HEAD_SHARE = 0.4;
+/** As a capture divides: errors come last, so the tail gets the larger part. */
+const HEAD_SHARE = limits.captureHeadBytes / (limits.captureHeadBytes + limits.captureTailBytes);
 /** Longest marker: its words and four numbers of 16 digits with separators. */
 const MARKER_MAX_BYTES = 192;
+/** A string is never cut below this: a head, a marker and a tail. */
+const CUT_MIN_BYTES = 2 * MARKER_MAX_BYTES;
 /** An escape sequence longer than this is taken for text. */
 const ESCAPE_MAX_CHARS = 256;
-/** Fitting a whole result is a search; each step comes nearer, and what is left then is cut hard. */
-const MAX_ATTEMPTS = 24;
-/** A CSI sequence, an OSC, DCS, APC, PM or SOS string with its end, or a two-character escape. */
-const ESCAPE = /\u001b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\u0007\u001b]*(?:\u0007|\u001b\\)|[ -/]*[0-OQ-WYZ\\`-~])/y;
+/** A CSI sequence; an OSC, DCS, APC, PM or SOS string with its end; or a two-character escape. */
+const ESCAPE =
+  /\u001b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\u0007\u001b]*(?:\u0007|\u001b\\)|[ -/]*[0-OQ-WYZ\\`-~])/y;
+
+/** Bytes of a piece of text, by one of two measures. */
+type Measure = (text: string) => number;
 
 /**
  * Keeps the first and last part of `text` so that it fits the budget.
@@ -39,36 +46,32 @@ const ESCAPE = /\u001b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\u0007\u001b]*(?:\u0007|\
  * @throws {RangeError} when the budget cannot hold the marker
  */
 export function fitText(text: string, budget: TextBudget = {}): FittedText {
-  const maxBytes = budget.maxBytes ?? limits.resultMaxBytes;
-  const maxLines = budget.maxLines ?? limits.resultMaxLines;
-  if (maxBytes <= MARKER_MAX_BYTES || maxLines < 3) {
+  const { maxBytes = limits.resultMaxBytes, maxLines = limits.resultMaxLines } = budget;
+  if (maxBytes < CUT_MIN_BYTES || maxLines < 3) {
     throw new RangeError(`A budget of ${maxBytes} bytes and ${maxLines} lines cannot hold the marker`);
   }
-  const totalBytes = Buffer.byteLength(text);
+  const measure = budget.measure === "json" ? jsonBytes : Buffer.byteLength;
+  const ownBytes = Buffer.byteLength(text);
+  const totalBytes = budget.totalBytes ?? ownBytes;
   const totalLines = countLines(text);
-  if (totalBytes <= maxBytes && totalLines <= maxLines) {
-    return { text, truncated: false, totalBytes, totalLines, omittedBytes: 0 };
+  if (totalLines <= maxLines && measure(text) <= maxBytes) {
+    return { text, truncated: false, totalBytes, omittedBytes: totalBytes - ownBytes };
   }
   const room = maxBytes - MARKER_MAX_BYTES;
   const lines = maxLines - 1;
   const headBytes = Math.floor(room * HEAD_SHARE);
   const headLines = Math.max(1, Math.floor(lines * HEAD_SHARE));
-  const headEnd = cutHead(text, headBytes, headLines);
-  const tailStart = Math.max(headEnd, cutTail(text, room - headBytes, lines - headLines));
-  const omitted = text.slice(headEnd, tailStart);
-  const omittedBytes = Buffer.byteLength(omitted);
+  const headEnd = cutHead(text, headBytes, headLines, measure);
+  const tailStart = Math.max(headEnd, cutTail(text, room - headBytes, lines - headLines, measure));
   const head = text.slice(0, headEnd);
+  const tail = text.slice(tailStart);
+  const omittedBytes = totalBytes - Buffer.byteLength(head) - Buffer.byteLength(tail);
+  const omittedLines = countLines(text.slice(headEnd, tailStart));
+  // Lines of a text that is not all here cannot be counted.
+  const inLines = totalBytes === ownBytes ? `, ${grouped(omittedLines)} of ${grouped(totalLines)} lines` : "";
+  const marker = `[${grouped(omittedBytes)} of ${grouped(totalBytes)} bytes left out${inLines}]\n`;
   const between = head === "" || head.endsWith("\n") ? "" : "\n";
-  const marker =
-    `[${grouped(omittedBytes)} of ${grouped(totalBytes)} bytes left out, ` +
-    `${grouped(countLines(omitted))} of ${grouped(totalLines)} lines]\n`;
-  return {
-    text: head + between + marker + text.slice(tailStart),
-    truncated: true,
-    totalBytes,
-    totalLines,
-    omittedBytes,
-  };
+  return { text: head + between + marker + tail, truncated: true, totalBytes, omittedBytes };
 }
 
 /**
@@ -76,52 +79,63 @@ export function fitText(text: string, budget: TextBudget = {}): FittedText {
  * `maxLines` lines. The longest strings are cut first, then the longest lists; `left_out` then says what is missing.
  *
  * @returns the result itself when it fits
+ * @throws {TypeError} when the result cannot be written as JSON
  */
 export function fitOutput(output: ToolOutput, budget: TextBudget = {}): { output: ToolOutput; text: string } {
-  const maxBytes = budget.maxBytes ?? limits.resultMaxBytes;
-  const maxLines = budget.maxLines ?? limits.resultMaxLines;
+  const { maxBytes = limits.resultMaxBytes, maxLines = limits.resultMaxLines } = budget;
   const text = JSON.stringify(output);
-  const sizes: number[] = [];
-  const long = collectStrings(output, maxLines, sizes);
-  if (!long && Buffer.byteLength(text) <= maxBytes) return { output, text };
+  const bytes = Buffer.byteLength(text);
+  const strings: string[] = [];
+  collectStrings(output, strings);
+  const isLong = strings.some((string) => string.length > maxLines && countLines(string) > maxLines);
+  if (bytes <= maxBytes && !isLong) return { output, text };
 
-  let share = maxBytes;
-  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
-    const fitted = mapStrings(output, { maxBytes: Math.max(share, MARKER_MAX_BYTES * 2), maxLines });
-    const fittedText = JSON.stringify(fitted);
-    const over = Buffer.byteLength(fittedText) - maxBytes;
-    if (over <= 0) return { output: fitted, text: fittedText };
-    if (share <= MARKER_MAX_BYTES * 2) break;
-    share = Math.min(Math.floor(share * 0.97), nextShare(sizes, share, over, maxBytes));
-  }
-  return fitLists(mapStrings(output, { maxBytes: MARKER_MAX_BYTES * 2, maxLines }), maxBytes);
+  const sizes = strings.map(jsonBytes);
+  const others = bytes - sizes.reduce((sum, size) => sum + size, 0);
+  const level = Math.max(CUT_MIN_BYTES, levelFor(sizes, maxBytes - others));
+  const fitted = mapStrings(
+    output,
+    (string) => fitText(string, { maxBytes: level, maxLines, measure: "json" }).text,
+  );
+  const fittedText = JSON.stringify(fitted);
+  if (Buffer.byteLength(fittedText) <= maxBytes) return { output: fitted, text: fittedText };
+  return fitLists(fitted, maxBytes);
 }
 
-/** Cuts every list to the same growing share of its length until the whole fits. */
+/** Highest level to which strings may be cut so that together they take `room`. */
+function levelFor(sizes: readonly number[], room: number): number {
+  const ascending = sizes.toSorted((a, b) => a - b);
+  let left = room;
+  for (const [index, size] of ascending.entries()) {
+    const share = Math.floor(left / (ascending.length - index));
+    if (size > share) return share;
+    left -= size;
+  }
+  return room;
+}
+
+/** Cuts every list to the same length, halved until the whole fits. */
 function fitLists(output: ToolOutput, maxBytes: number): { output: ToolOutput; text: string } {
-  let keep = 1 << 20;
-  for (;;) {
+  for (let keep = longestList(output); keep > 0; keep >>= 1) {
     const leftOut: string[] = [];
     const cut = mapLists(output, keep, "", leftOut);
     const noted = leftOut.length === 0 ? cut : { ...cut, left_out: leftOut.slice(0, 8) };
     const text = JSON.stringify(noted);
     if (Buffer.byteLength(text) <= maxBytes) return { output: noted, text };
-    if (keep === 0) break;
-    keep >>= 1;
   }
-  const shell = { left_out: ["The result has too many parts to show"] };
+  const shell = { left_out: ["everything: the result has too many parts to show"] };
   return { output: shell, text: JSON.stringify(shell) };
 }
 
 /** Index after the last character of a head within `maxBytes` and `maxLines`. */
-function cutHead(text: string, maxBytes: number, maxLines: number): number {
+function cutHead(text: string, maxBytes: number, maxLines: number, measure: Measure): number {
   let bytes = 0;
   let lines = 0;
   let at = 0;
   let lineEnd = 0;
   while (at < text.length && lines < maxLines) {
     const next = at + unitLength(text, at);
-    bytes += next - at > 2 ? Buffer.byteLength(text.slice(at, next)) : utf8Length(text, at);
+    bytes += measure(text.slice(at, next));
     if (bytes > maxBytes) break;
     at = next;
     if (text[at - 1] === "\n") {
@@ -134,41 +148,29 @@ function cutHead(text: string, maxBytes: number, maxLines: number): number {
 }
 
 /** Index of the first character of a tail within `maxBytes` and `maxLines`. */
-function cutTail(text: string, maxBytes: number, maxLines: number): number {
+function cutTail(text: string, maxBytes: number, maxLines: number, measure: Measure): number {
   // A character takes at least one byte, so the tail begins in the last `maxBytes` characters.
   let at = Math.max(0, text.length - maxBytes);
-  let lines = countLines(text.slice(at));
-  if (lines > maxLines) {
-    for (; lines > maxLines; lines -= 1) at = text.indexOf("\n", at) + 1;
+  for (let lines = countLines(text.slice(at)); lines > maxLines; lines -= 1) at = text.indexOf("\n", at) + 1;
+  if (isLowSurrogate(text, at)) at += 1;
+  for (let over = measure(text.slice(at)) - maxBytes; over > 0; ) {
+    const length = codePointLength(text, at);
+    over -= measure(text.slice(at, at + length));
+    at += length;
   }
-  const over = Buffer.byteLength(text.slice(at)) - maxBytes;
-  if (over > 0) at = skipBytes(text, at, over);
   at = boundaryAtOrAfter(text, at);
-  const lineStart = at === 0 || text[at - 1] === "\n" ? at : text.indexOf("\n", at) + 1;
+  if (at === 0 || text[at - 1] === "\n") return at;
+  const lineStart = text.indexOf("\n", at) + 1;
   return lineStart > 0 && lineStart < text.length && lineStart - at < (text.length - at) / 2 ? lineStart : at;
 }
 
-/** First index at or after `at + n` bytes that begins a code point. */
-function skipBytes(text: string, at: number, bytes: number): number {
-  let index = isLowSurrogate(text, at) ? at + 1 : at;
-  let skipped = 0;
-  while (index < text.length && skipped < bytes) {
-    skipped += utf8Length(text, index);
-    index += codePointLength(text, index);
-  }
-  return index;
-}
-
-/** `at`, or the end of the code point or escape sequence that it falls into. */
+/** `at`, or the end of the escape sequence that it falls into. */
 function boundaryAtOrAfter(text: string, at: number): number {
-  const start = isLowSurrogate(text, at) ? at + 1 : at;
-  for (let from = text.lastIndexOf("\u001b", start - 1); from >= 0; from = text.lastIndexOf("\u001b", from - 1)) {
-    if (start - from > ESCAPE_MAX_CHARS) break;
-    const end = from + unitLength(text, from);
-    if (end > start) return end;
-    if (from === 0) break;
+  const earliest = Math.max(0, at - ESCAPE_MAX_CHARS);
+  for (let from = at - 1; from >= earliest; from -= 1) {
+    if (text[from] === "\u001b" && from + unitLength(text, from) > at) return from + unitLength(text, from);
   }
-  return start;
+  return at;
 }
 
 /** UTF-16 length of what must stay together at `at`: an escape sequence or a code point. */
@@ -183,17 +185,14 @@ function codePointLength(text: string, at: number): number {
   return (text.codePointAt(at) ?? 0) > 0xffff ? 2 : 1;
 }
 
-/** Bytes of the code point at `at`; a lone surrogate is written as U+FFFD. */
-function utf8Length(text: string, at: number): number {
-  const code = text.codePointAt(at) ?? 0;
-  if (code < 0x80) return 1;
-  if (code < 0x800) return 2;
-  return code < 0x10000 ? 3 : 4;
-}
-
 function isLowSurrogate(text: string, at: number): boolean {
   const code = text.charCodeAt(at);
   return code >= 0xdc00 && code <= 0xdfff;
+}
+
+/** Bytes that the text takes inside a JSON string, without the quotes. */
+function jsonBytes(text: string): number {
+  return Buffer.byteLength(JSON.stringify(text)) - 2;
 }
 
 /** Lines of a text; a missing final newline still ends one. */
@@ -203,34 +202,26 @@ function countLines(text: string): number {
   return text === "" || text.endsWith("\n") ? lines : lines + 1;
 }
 
-/** Notes the JSON size of every string. @returns whether one has more than `maxLines` lines */
-function collectStrings(value: unknown, maxLines: number, sizes: number[]): boolean {
-  if (typeof value === "string") {
-    sizes.push(Buffer.byteLength(value));
-    return value.length > maxLines && countLines(value) > maxLines;
+function collectStrings(value: unknown, strings: string[]): void {
+  if (typeof value === "string") strings.push(value);
+  else if (typeof value === "object" && value !== null) {
+    for (const part of Object.values(value)) collectStrings(part, strings);
   }
-  let long = false;
-  if (typeof value === "object" && value !== null) {
-    for (const part of Object.values(value)) if (collectStrings(part, maxLines, sizes)) long = true;
-  }
-  return long;
 }
 
-/**
- * A lower level for the strings, so that `over` bytes go away. Taking them from the strings that are cut would do if
- * JSON wrote every byte as one; where it writes more, the ratio is the better guess.
- */
-function nextShare(sizes: readonly number[], share: number, over: number, maxBytes: number): number {
-  const cut = sizes.filter((size) => size >= share);
-  return Math.floor(Math.max(share - over / Math.max(1, cut.length), share * (maxBytes / (maxBytes + over))));
+function longestList(value: unknown): number {
+  if (typeof value !== "object" || value === null) return 0;
+  const own = Array.isArray(value) ? value.length : 0;
+  return Object.values(value).reduce<number>((longest, part) => Math.max(longest, longestList(part)), own);
 }
 
-function mapStrings(output: ToolOutput, budget: TextBudget): ToolOutput {
+function mapStrings(output: ToolOutput, change: (text: string) => string): ToolOutput {
   const map = (value: unknown): unknown => {
-    if (typeof value === "string") return fitText(value, budget).text;
+    if (typeof value === "string") return change(value);
     if (Array.isArray(value)) return value.map(map);
-    if (typeof value !== "object" || value === null) return value;
-    return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, map(part)]));
+    return typeof value === "object" && value !== null
+      ? mapStrings(Object.fromEntries(Object.entries(value)), change)
+      : value;
   };
   return Object.fromEntries(Object.entries(output).map(([key, part]) => [key, map(part)]));
 }

@@ -120,11 +120,13 @@ class Coercion {
     }
     if (!isRecord(value)) return true;
     const properties = isRecord(schema.properties) ? schema.properties : {};
-    if (listOf(schema.required).some((key) => typeof key === "string" && !Object.hasOwn(value, key))) return false;
+    if (listOf(schema.required).some((key) => typeof key === "string" && !Object.hasOwn(value, key)))
+      return false;
     return Object.entries(value).every(([key, item]) =>
       Object.hasOwn(properties, key)
         ? this.#accepts(item, properties[key], depth + 1)
-        : schema.additionalProperties !== false && this.#accepts(item, schema.additionalProperties, depth + 1),
+        : schema.additionalProperties !== false &&
+          this.#accepts(item, schema.additionalProperties, depth + 1),
     );
   }
 
@@ -197,7 +199,9 @@ function unionOf(schema: JsonSchema): readonly unknown[] | null {
 }
 
 function typesOf(schema: JsonSchema): readonly string[] {
-  return (Array.isArray(schema.type) ? schema.type : [schema.type]).filter((type) => typeof type === "string");
+  return (Array.isArray(schema.type) ? schema.type : [schema.type]).filter(
+    (type) => typeof type === "string",
+  );
 }
 
 function listOf(value: unknown): readonly unknown[] {

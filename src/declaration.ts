@@ -86,7 +86,11 @@ function refusingUnknownKeys(schema: z.ZodObject): z.ZodObject {
 }
 
 /** zod takes a default on trust; a wrong one would first show in a call. `seen` ends recursive schemas. */
-function checkDefaults(schema: z.core.$ZodType, path: readonly string[], seen = new Set<z.core.$ZodType>()): void {
+function checkDefaults(
+  schema: z.core.$ZodType,
+  path: readonly string[],
+  seen = new Set<z.core.$ZodType>(),
+): void {
   if (seen.has(schema)) return;
   seen.add(schema);
   const def = schema._zod.def;

@@ -59,7 +59,10 @@ export async function discoverTools({ folders, cacheFile }: DiscoveryOptions): P
         seen[path] = [time, bytes, registers];
         if (registers) modules.push(path);
       } catch (error) {
-        problems.push({ path, error: toMoorageError(error, "REGISTRATION_INVALID", "Cannot read a tool module") });
+        problems.push({
+          path,
+          error: toMoorageError(error, "REGISTRATION_INVALID", "Cannot read a tool module"),
+        });
       }
     }
   }
@@ -82,7 +85,10 @@ export async function loadTools(options: DiscoveryOptions): Promise<Discovery> {
       await withinLimit(import(pathToFileURL(path).href));
       modules.push(path);
     } catch (error) {
-      problems.push({ path, error: toMoorageError(error, "REGISTRATION_INVALID", "Cannot load a tool module") });
+      problems.push({
+        path,
+        error: toMoorageError(error, "REGISTRATION_INVALID", "Cannot load a tool module"),
+      });
     }
   }
   return { ...discovery, modules, problems };
@@ -217,6 +223,9 @@ async function writeCache(path: string, files: CachedFiles, problems: ModuleProb
     await rename(temporary, path);
   } catch (error) {
     await rm(temporary, { force: true });
-    problems.push({ path, error: toMoorageError(error, "INVALID_CONFIG", "Cannot write the discovery cache") });
+    problems.push({
+      path,
+      error: toMoorageError(error, "INVALID_CONFIG", "Cannot write the discovery cache"),
+    });
   }
 }

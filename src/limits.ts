@@ -2,6 +2,8 @@
 export const limits = {
   /** Foreground `terminal` call without a timeout of its own, milliseconds. Long enough for a test run. */
   terminalTimeoutMs: 180_000,
+  /** Output of a `terminal` call that is kept as text, bytes; what is longer is readable whole by its id. */
+  terminalCaptureBytes: 40_000,
   /** Longest foreground `terminal` call, milliseconds; longer work belongs in the background. */
   terminalMaxTimeoutMs: 600_000,
   /** An MCP call without progress returns what it has after this, milliseconds: clients give up at 60 s. */
@@ -70,9 +72,6 @@ export const limits = {
   toolDescriptionMaxChars: 2_000,
   /** An aborted handler has this long to answer with what it has, milliseconds: TERM, KILL and the check on both. */
   abortGraceMs: 5_000,
-  /** Background process log that a yielded or pty command shows at once, bytes. */
-  foregroundLogMaxBytes: 512 * 1024,
-
   /** A model-facing result, bytes of UTF-8; about 12,000 tokens. */
   resultMaxBytes: 50_000,
   /** A model-facing result, lines. */

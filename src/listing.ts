@@ -195,7 +195,9 @@ export class Listings {
       const verdict = verdicts.get(environmentKey(name));
       return verdict && verdict.available !== true ? [{ name, ...toObstacle(verdict) }] : [];
     });
-    const reasons = obstacles.map(({ name, reason }) => (obstacles.length > 1 ? `${name}: ${reason}` : reason));
+    const reasons = obstacles.map(({ name, reason }) =>
+      obstacles.length > 1 ? `${name}: ${reason}` : reason,
+    );
     return {
       why: obstacles.some(({ why }) => why === "fault") ? "fault" : "unavailable",
       reason: reasons.join("; ") || "There is no environment",
@@ -204,7 +206,10 @@ export class Listings {
 }
 
 const FORMATS: {
-  readonly [Format in keyof ToolFormats]: (visible: VisibleTool, entry: RegisteredTool) => ToolFormats[Format];
+  readonly [Format in keyof ToolFormats]: (
+    visible: VisibleTool,
+    entry: RegisteredTool,
+  ) => ToolFormats[Format];
 } = {
   openai: ({ name, description, parameters }) => ({
     type: "function",
@@ -246,7 +251,11 @@ function describe(
   }
 }
 
-function withEnvironment(schema: JsonSchema, working: readonly string[], first: string | undefined): JsonSchema {
+function withEnvironment(
+  schema: JsonSchema,
+  working: readonly string[],
+  first: string | undefined,
+): JsonSchema {
   const properties = typeof schema.properties === "object" ? schema.properties : {};
   const environment = {
     type: "string",

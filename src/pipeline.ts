@@ -103,7 +103,9 @@ export class Pipeline {
       const { output: content, text } = fitOutput(output, course.tool?.tool.resultBudget);
       return { ok: true as const, content, text };
     } catch (thrown) {
-      const known = course.cancellation.explain(thrown) ?? toMoorageError(thrown, "INTERNAL", `Cannot call "${call.name}"`);
+      const known =
+        course.cancellation.explain(thrown) ??
+        toMoorageError(thrown, "INTERNAL", `Cannot call "${call.name}"`);
       const error = known.report();
       return { ok: false as const, error, text: fitOutput({ error }).text };
     }
@@ -154,7 +156,9 @@ export class Pipeline {
     if (registered && isEnabled(registered.tool.toolset)) return registered;
     const names = registry.list().flatMap((tool) => (isEnabled(tool.toolset) ? [tool.name] : []));
     const state = registered ? `Tool "${name}" is turned off` : `There is no tool "${name}"`;
-    throw new MoorageError("UNKNOWN_TOOL", `${state}${didYouMean(name, names)}`, { details: { tools: names } });
+    throw new MoorageError("UNKNOWN_TOOL", `${state}${didYouMean(name, names)}`, {
+      details: { tools: names },
+    });
   }
 
   /** Takes `environment` out of the arguments: the tool's schema does not know it. */
@@ -207,7 +211,9 @@ export class Pipeline {
       // Checked above; its values are the tool's own affair.
       return output as ToolOutput;
     } catch (error) {
-      throw cancellation.explain(error) ?? toMoorageError(error, "TOOL_FAILED", `Tool "${call.tool.name}" failed`);
+      throw (
+        cancellation.explain(error) ?? toMoorageError(error, "TOOL_FAILED", `Tool "${call.tool.name}" failed`)
+      );
     } finally {
       stopDeadline();
     }

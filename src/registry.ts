@@ -158,7 +158,10 @@ export class ToolRegistry {
     for (const word of [tool.name, ...(tool.aliases ?? [])]) {
       const owner = this.#aliases.get(word) ?? (this.#tools.has(word) ? word : undefined);
       if (owner !== undefined && owner !== tool.name) {
-        throw new MoorageError("NAME_TAKEN", `Cannot register "${tool.name}": "${word}" means tool "${owner}"`);
+        throw new MoorageError(
+          "NAME_TAKEN",
+          `Cannot register "${tool.name}": "${word}" means tool "${owner}"`,
+        );
       }
     }
     this.unregister(tool.name);

@@ -3,7 +3,10 @@ import type { BaseEnvironment, ShellSession } from "../environments/base.ts";
 
 /** Sessions of one runtime; opened on first use. */
 export class Sessions {
-  readonly #open = new Map<string, { readonly opening: Promise<ShellSession>; session: ShellSession | null }>();
+  readonly #open = new Map<
+    string,
+    { readonly opening: Promise<ShellSession>; session: ShellSession | null }
+  >();
 
   /** The caller's session in the environment. Concurrent askers share one; a failed opening can be tried again. */
   async get(environment: BaseEnvironment, caller: string): Promise<ShellSession> {
@@ -32,7 +35,12 @@ export class Sessions {
     for (const [key] of closing) this.#open.delete(key);
     const outcomes = await Promise.allSettled(
       // One that never opened has nothing to close.
-      closing.map(([, { opening }]) => opening.then((session) => session.close(), () => undefined)),
+      closing.map(([, { opening }]) =>
+        opening.then(
+          (session) => session.close(),
+          () => undefined,
+        ),
+      ),
     );
     for (const outcome of outcomes) if (outcome.status === "rejected") throw outcome.reason;
   }

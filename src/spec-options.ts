@@ -1,35 +1,6 @@
 /** Options of environment specifications: each a reader from text to a typed value. */
+import type { Egress, SpecOptions } from "../environments/spec.ts";
 import { didYouMean } from "./nearest.ts";
-
-/** Outbound network: all of it, none, or what is listed. */
-export type Egress = "open" | "none" | { readonly allow: readonly string[] };
-
-/** Options as read; what a backend takes of them is its form's matter. */
-export interface SpecOptions {
-  /** Absolute folder inside the environment. */
-  readonly workspace?: string;
-  readonly egress?: Egress;
-  /** Whether the environment outlives the runtime that made it. */
-  readonly keep?: boolean;
-  /** Stable name, by which a kept environment is found again. */
-  readonly id?: string;
-  readonly isolation?: "none" | "bubblewrap";
-  /** Bytes. */
-  readonly memory?: number;
-  readonly cpus?: number;
-  /** Processes at most. */
-  readonly pids?: number;
-  /** Started containers held ready. */
-  readonly pool?: number;
-  /** User, or `user:group`, that commands run as. */
-  readonly user?: string;
-  readonly pull?: "missing" | "always" | "never";
-  /** Name of a container network. */
-  readonly network?: string;
-  readonly known_hosts?: "strict" | "accept-new";
-  readonly base_url?: string;
-  readonly runtime?: string;
-}
 
 export type OptionName = keyof SpecOptions;
 
@@ -40,13 +11,15 @@ export const OPTIONS: { readonly [Name in OptionName]-?: (text: string | null) =
   keep: readBoolean,
   id: word,
   isolation: (text) => oneOf(text, ["none", "bubblewrap"]),
-  memory: readBytes,
+  memory: (text) => (text === "0" ? 0 : readBytes(text)),
   cpus: (text) => readNumber(text, /^\d+(\.\d+)?$/, "a number of processors such as 1.5"),
   pids: (text) => readNumber(text, /^\d+$/, "a whole number from 1"),
   pool: (text) => (text === "0" ? 0 : readNumber(text, /^\d+$/, "a whole number from 0")),
   user: word,
-  pull: (text) => oneOf(text, ["missing", "always", "never"]),
-  network: word,
+  pull: (text) => oneOf(text, ["missing", "never"]),
+  shm_size: readBytes,
+  platform: readPlatform,
+  read_only: readBoolean,
   known_hosts: (text) => oneOf(text, ["strict", "accept-new"]),
   base_url: readUrl,
   runtime: word,
@@ -62,7 +35,7 @@ function word(text: string | null): string {
   return given(text);
 }
 
-function oneOf<Word extends string>(text: string | null, words: readonly Word[]): Word {
+function oneOf<const Word extends string>(text: string | null, words: readonly Word[]): Word {
   const found = words.find((candidate) => candidate === text);
   if (found !== undefined) return found;
   throw new Error(`expected ${words.join(" or ")}, received "${text ?? ""}"${didYouMean(text ?? "", words)}`);
@@ -79,13 +52,25 @@ function readNumber(text: string | null, pattern: RegExp, expected: string): num
   throw new Error(`expected ${expected}, received "${text ?? ""}"`);
 }
 
-const UNITS: Readonly<Record<string, number>> = { "": 1, b: 1, k: 1024, m: 1024 ** 2, g: 1024 ** 3, t: 1024 ** 4 };
+const UNITS: Readonly<Record<string, number>> = {
+  "": 1,
+  b: 1,
+  k: 1024,
+  m: 1024 ** 2,
+  g: 1024 ** 3,
+  t: 1024 ** 4,
+};
 
 function readBytes(text: string | null): number {
   const [, amount = "", unit = "?"] = /^(\d+(?:\.\d+)?)([bkmgt]?)(?:i?b)?$/i.exec(text ?? "") ?? [];
   const bytes = Math.floor(Number(amount) * (UNITS[unit.toLowerCase()] ?? Number.NaN));
   if (Number.isSafeInteger(bytes) && bytes > 0) return bytes;
   throw new Error(`expected a size such as 512m or 2g, received "${text ?? ""}"`);
+}
+
+function readPlatform(text: string | null): string {
+  if (/^[a-z0-9]+(\/[a-z0-9_.]+){0,2}$/.test(given(text))) return given(text);
+  throw new Error(`expected a platform such as linux/amd64, received "${text}"`);
 }
 
 function absolutePath(text: string | null): string {
@@ -100,7 +85,8 @@ function readUrl(text: string | null): string {
 }
 
 /** A host with optional `*.` and port, or an address range. */
-const EGRESS_RULE = /^(?:\*\.)?[A-Za-z0-9._-]+(?::\d{1,5})?$|^[0-9A-Fa-f:.]+\/\d{1,3}$|^\[[0-9A-Fa-f:.]+\](?::\d{1,5})?$/;
+const EGRESS_RULE =
+  /^(?:\*\.)?[A-Za-z0-9._-]+(?::\d{1,5})?$|^[0-9A-Fa-f:.]+\/\d{1,3}$|^\[[0-9A-Fa-f:.]+\](?::\d{1,5})?$/;
 
 function readEgress(text: string | null): Egress {
   if (text === "open" || text === "none") return text;

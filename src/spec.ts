@@ -10,25 +10,10 @@
  * Each takes `?key=value&...`; keys and values are percent-decoded. An image may hold `:`, `/` and `@sha256:...`, so
  * only the first `:` and the first `?` have a meaning.
  */
+import type { BackendName, EnvironmentSpec, SpecOptions } from "../environments/spec.ts";
 import { MoorageError } from "./errors.ts";
 import { didYouMean } from "./nearest.ts";
-import { type OptionName, OPTIONS, type SpecOptions } from "./spec-options.ts";
-
-/** What a specification asks for. */
-export type EnvironmentSpec =
-  | { readonly backend: "local"; readonly options: SpecOptions }
-  | { readonly backend: "docker"; readonly image: string; readonly options: SpecOptions }
-  | { readonly backend: "docker+attach"; readonly container: string; readonly options: SpecOptions }
-  | {
-      readonly backend: "ssh";
-      readonly user: string | null;
-      readonly host: string;
-      readonly port: number | null;
-      readonly options: SpecOptions;
-    }
-  | { readonly backend: "vercel"; readonly name: string | null; readonly options: SpecOptions };
-
-export type BackendName = EnvironmentSpec["backend"];
+import { OPTIONS, type OptionName } from "./spec-options.ts";
 
 interface Form {
   /** How the specification looks, for messages. */
@@ -38,7 +23,17 @@ interface Form {
 }
 
 const COMMON = ["workspace", "egress", "keep", "id"] as const;
-const CONTAINER = ["memory", "cpus", "pids", "pool", "user", "pull", "network"] as const;
+const CONTAINER = [
+  "memory",
+  "cpus",
+  "pids",
+  "pool",
+  "user",
+  "pull",
+  "platform",
+  "read_only",
+  "shm_size",
+] as const;
 
 /** The forms by backend. A backend whose form is known may still be missing from the backend table. */
 export const FORMS: Readonly<Record<BackendName, Form>> = {
@@ -68,7 +63,11 @@ export const FORMS: Readonly<Record<BackendName, Form>> = {
       options,
     }),
   },
-  ssh: { usage: "ssh://[user@]host[:port][/workspace]", options: [...COMMON, "known_hosts"], parse: parseSsh },
+  ssh: {
+    usage: "ssh://[user@]host[:port][/workspace]",
+    options: [...COMMON, "known_hosts"],
+    parse: parseSsh,
+  },
   vercel: {
     usage: "vercel[:NAME]",
     options: [...COMMON, "base_url", "runtime"],
@@ -100,7 +99,10 @@ export function parseSpec(spec: string): EnvironmentSpec {
   const backend = colonAt < 0 ? place : place.slice(0, colonAt);
   if (!isBackend(backend)) {
     const names = Object.keys(FORMS);
-    refuse(spec, `unknown backend "${backend}"${didYouMean(backend, names)} (there are: ${names.join(", ")})`);
+    refuse(
+      spec,
+      `unknown backend "${backend}"${didYouMean(backend, names)} (there are: ${names.join(", ")})`,
+    );
   }
   const form = FORMS[backend];
   const options = queryAt < 0 ? {} : parseOptions(spec, spec.slice(queryAt + 1), backend);
@@ -119,7 +121,10 @@ function parseOptions(spec: string, query: string, backend: BackendName): SpecOp
     const key = decode(spec, equals < 0 ? pair : pair.slice(0, equals));
     const name = names.find((candidate) => candidate === key);
     if (name === undefined) {
-      refuse(spec, `unknown option "${key}"${didYouMean(key, names)} (${backend} takes: ${names.join(", ")})`);
+      refuse(
+        spec,
+        `unknown option "${key}"${didYouMean(key, names)} (${backend} takes: ${names.join(", ")})`,
+      );
     }
     if (Object.hasOwn(options, name)) refuse(spec, `option "${name}" stands there twice`);
     const value = equals < 0 ? null : decode(spec, pair.slice(equals + 1));
@@ -139,10 +144,12 @@ function parseSsh(target: string | null, options: SpecOptions, spec: string): En
   const [, authority = "", path = ""] = /^\/\/([^/]*)(\/.*)?$/.exec(target ?? "") ?? [];
   const at = authority.lastIndexOf("@");
   const user = at < 0 ? null : decode(spec, authority.slice(0, at));
-  if (user?.includes(":")) refuse(spec, "a password does not belong into a specification; use a key or an agent");
+  if (user?.includes(":"))
+    refuse(spec, "a password does not belong into a specification; use a key or an agent");
   if (user !== null && !USER.test(user)) refuse(spec, `"${user}" is no user name`);
   const [, host = "", portText] = /^(\[[^\]]*\]|[^:]*)(?::(.*))?$/.exec(authority.slice(at + 1)) ?? [];
-  if (!HOST.test(host)) refuse(spec, host === "" ? `it names no host; write ${FORMS.ssh.usage}` : `"${host}" is no host`);
+  if (!HOST.test(host))
+    refuse(spec, host === "" ? `it names no host; write ${FORMS.ssh.usage}` : `"${host}" is no host`);
   const port = portText === undefined ? null : Number(portText);
   const isPort = port === null || (/^\d+$/.test(portText ?? "") && port >= 1 && port <= 65_535);
   if (!isPort) refuse(spec, `"${portText}" is no port`);

@@ -14,14 +14,16 @@ export function toolKey(name: string): string {
 }
 
 /** Probes an environment by its health. */
-export function defineEnvironment(cache: AvailabilityCache, name: string, environment: BaseEnvironment): void {
+export function defineEnvironment(
+  cache: AvailabilityCache,
+  name: string,
+  environment: BaseEnvironment,
+): void {
   cache.define(environmentKey(name), async () => {
     const health = await environment.health();
     if (health.healthy) return { available: true };
     const { reason, suggestion } = health;
-    return suggestion === undefined
-      ? { available: false, reason }
-      : { available: false, reason, suggestion };
+    return suggestion === undefined ? { available: false, reason } : { available: false, reason, suggestion };
   });
 }
 

@@ -20,10 +20,14 @@ export interface ToolsetChoice {
  * @returns a test for the toolset of a tool
  * @throws {MoorageError} INVALID_CONFIG for a name that nobody knows, and for groups that include each other
  */
-export function chooseToolsets(choice: ToolsetChoice, known: ReadonlySet<string>): (toolset: string) => boolean {
+export function chooseToolsets(
+  choice: ToolsetChoice,
+  known: ReadonlySet<string>,
+): (toolset: string) => boolean {
   const includes = choice.includes ?? {};
   for (const name of Object.keys(includes)) expand(name, includes, known, []);
-  const enabled = choice.enabled && new Set(choice.enabled.flatMap((name) => expand(name, includes, known, [])));
+  const enabled =
+    choice.enabled && new Set(choice.enabled.flatMap((name) => expand(name, includes, known, [])));
   const disabled = new Set(choice.disabled?.flatMap((name) => expand(name, includes, known, [])));
   return (toolset) => (enabled?.has(toolset) ?? true) && !disabled.has(toolset);
 }
