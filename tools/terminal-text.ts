@@ -24,6 +24,19 @@ export function plainText(text: string): string {
   return plain.replaceAll(CONTROL, "");
 }
 
+/** Bytes at the end of a chunk in which its last line is looked for, and characters of it that are shown. */
+const LINE_BYTES = 1_000;
+const LINE_CHARS = 200;
+
+/** The last line of a chunk of output that says anything, cut; null when none does. Costs the same for any chunk. */
+export function lastLine(chunk: Uint8Array): string | null {
+  const text = new TextDecoder().decode(chunk.subarray(-LINE_BYTES)).replace(/^\ufffd+/, "");
+  const line = plainText(text)
+    .split("\n")
+    .findLast((each) => each.trim() !== "");
+  return line?.trim().slice(0, LINE_CHARS) ?? null;
+}
+
 /** What the last carriage return left in a line; an empty rest leaves what was there. */
 function lastState(line: string): string {
   return line.split("\r").findLast((state) => state !== "") ?? "";

@@ -7,7 +7,7 @@ import { MoorageError } from "../src/errors.ts";
 import { limits } from "../src/limits.ts";
 import { registerTool, type ToolContext, type ToolOutput } from "../src/registry.ts";
 import { exitCodeMeaning } from "./exit-codes.ts";
-import { plainText, shellLines } from "./terminal-text.ts";
+import { lastLine, plainText, shellLines } from "./terminal-text.ts";
 
 const DEFAULT_SECONDS = limits.terminalTimeoutMs / 1000;
 const MAX_SECONDS = limits.terminalMaxTimeoutMs / 1000;
@@ -92,13 +92,15 @@ async function handle(args: Arguments, context: ToolContext): Promise<ToolOutput
 async function runInSession(command: string, args: Arguments, context: ToolContext): Promise<ToolOutput> {
   const session = await context.session();
   let bytes = 0;
+  let line = "";
   const result = await session.exec(command, {
     timeoutMs: args.timeout * 1000,
     abortSignal: context.abortSignal,
     captureBytes: limits.terminalCaptureBytes,
     onOutput: ({ data }) => {
       bytes += data.length;
-      context.progress({ message: `${bytes} bytes of output`, progress: bytes });
+      line = lastLine(data) ?? line;
+      context.progress({ message: line, progress: bytes });
     },
     ...(args.workdir !== undefined && { cwd: args.workdir }),
     ...(args.stdin !== undefined && { stdin: args.stdin }),
