@@ -35,9 +35,16 @@ export interface McpServerOptions {
 export function createMcpServer(runtime: McpRuntime, options: McpServerOptions): Server {
   const server = new Server(
     { name: "moorage", title: "Moorage", version: options.version },
-    { capabilities: { tools: { listChanged: true } }, instructions: createInstructions(runtime) },
+    {
+      capabilities: { tools: { listChanged: true } },
+      instructions: createInstructions(runtime),
+      // Several environments lost at once are one change.
+      debouncedNotificationMethods: ["notifications/tools/list_changed"],
+    },
   );
+  let listed = false;
   server.setRequestHandler("tools/list", async () => {
+    listed = true;
     // The listing's schemas are JSON Schema objects, which the SDK types as what it parsed them to.
     const tools = (await runtime.tools("mcp")) as unknown as ListToolsResult["tools"];
     if (options.onList) setImmediate(options.onList);
@@ -47,7 +54,8 @@ export function createMcpServer(runtime: McpRuntime, options: McpServerOptions):
     callTool(runtime, request.params.name, request.params.arguments ?? {}, context),
   );
   const unlisten = runtime.onEvent((event) => {
-    if (event.type !== "tools-changed") return;
+    // A client that has not listed has nothing that could have changed.
+    if (event.type !== "tools-changed" || !listed) return;
     server.sendToolListChanged().catch((error: unknown) => {
       options.onError?.(error instanceof Error ? error : new Error(String(error)));
     });
