@@ -100,4 +100,16 @@ export const limits = {
   dockerStopGraceSeconds: 1,
   /** Processes in a container. */
   dockerPidsLimit: 512,
+  /** Memory of a container without a limit of its own, bytes; enough for a build, not for the host's death. */
+  dockerMemoryBytes: 4 * 1024 * 1024 * 1024,
+  /** /dev/shm of a container, bytes; the engine's 64 MiB break browsers. */
+  dockerShmBytes: 1024 * 1024 * 1024,
+  /** A pull that brings nothing new for this long has failed, milliseconds. */
+  dockerPullStallMs: 120_000,
+  /** End of a program's stream to the engine knowing its exit code, milliseconds. */
+  dockerExitCodeMs: 5_000,
+  /** A write to a paused container waits this long for its unpause, milliseconds. */
+  dockerPausedMs: 2_000,
+  /** Streams opened ahead in each container of a warm pool. */
+  dockerWarmStreams: 3,
 } as const;
