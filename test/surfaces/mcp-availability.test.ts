@@ -5,6 +5,7 @@ import { InMemoryTransport } from "@modelcontextprotocol/server";
 import { describe, expect, it, onTestFinished } from "vitest";
 import type { Health } from "../../environments/base.ts";
 import { createLocalEnvironment } from "../../environments/local/index.ts";
+import { systemClock } from "../../src/clock.ts";
 import { createMcpServer } from "../../src/mcp/server.ts";
 import { createMoorage } from "../../src/moorage.ts";
 import { connect } from "./mcp-client.ts";
@@ -42,7 +43,7 @@ async function stage(): Promise<Stage> {
   const moorage = await createMoorage({
     environments: { main: environment },
     stateDir,
-    now: () => performance.now() + self.aheadSeconds * 1_000,
+    clock: { ...systemClock, now: () => performance.now() + self.aheadSeconds * 1_000 },
   });
   onTestFinished(() => moorage.stop());
   onTestFinished(() => environment.stop());
