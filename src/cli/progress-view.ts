@@ -50,7 +50,7 @@ function createLines(stream: NodeJS.WriteStream): ProgressView {
 function createBar(stream: NodeJS.WriteStream): ProgressView {
   let bar: SingleBar | null = null;
   let latest: ProgressStep | null = null;
-  let loading: Promise<void> | null = null;
+  let isLoaded = false;
 
   const load = async (): Promise<void> => {
     const { default: progress } = await import("cli-progress");
@@ -78,8 +78,9 @@ function createBar(stream: NodeJS.WriteStream): ProgressView {
       // A step without a measure belongs to a bar that is there, or is not worth one.
       if (step.fraction === undefined && latest === null) return;
       latest = step;
-      loading ??= load();
-      draw(step);
+      if (isLoaded) draw(step);
+      else void load();
+      isLoaded = true;
     },
     clear,
     [Symbol.dispose]: clear,

@@ -34,7 +34,7 @@ export async function withMoorage(
   let exitCode: number;
   try {
     const start = (environment: BaseEnvironment): Promise<void> =>
-      environment.start().finally(() => view.clear());
+      Promise.race([environment.start(), rejectOn(lifetime.abortSignal)]).finally(() => view.clear());
     exitCode = await work({ moorage, lifetime, start });
   } catch (error) {
     await stop(moorage);
@@ -44,6 +44,15 @@ export async function withMoorage(
   }
   const clean = await stop(moorage);
   return lifetime.exitCode ?? (exitCode === EXIT.ok && !clean ? EXIT.failed : exitCode);
+}
+
+/** A start may take minutes; a signal must not wait for it. Stopping the runtime ends it. */
+function rejectOn(abortSignal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    const abort = (): void => reject(new MoorageError("ABORTED", "The environment's start was cancelled"));
+    if (abortSignal.aborted) abort();
+    else abortSignal.addEventListener("abort", abort, { once: true });
+  });
 }
 
 async function create(options: ToolOptions, extra: Partial<MoorageOptions>): Promise<Moorage> {
