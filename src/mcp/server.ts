@@ -75,7 +75,7 @@ async function callTool(
   const progressToken = _meta?.progressToken;
   const call = { name, arguments: args };
   if (progressToken === undefined) {
-    const unready = await stillStarting(runtime, args.environment, abortSignal);
+    const unready = await stillStarting(runtime, name, args.environment, abortSignal);
     if (unready) return failure(unready.report());
     return toMcpResult(await runtime.call(call, { abortSignal, yieldMs: limits.mcpYieldMs }));
   }
@@ -99,13 +99,16 @@ async function callTool(
 
 /**
  * Waits until the call's environment is up, but no longer than a client without progress waits: an image may take
- * minutes to come. A start that fails is the call's to tell.
+ * minutes to come. What makes a call fail, a start or a tool that is hidden, is the call's own to tell.
  */
 async function stillStarting(
   runtime: McpRuntime,
+  tool: string,
   named: unknown,
   abortSignal: AbortSignal,
 ): Promise<MoorageError | null> {
+  const { visible } = await runtime.tools();
+  if (!visible.some((each) => each.name === tool)) return null;
   const name = runtime.environments.find((each) => each === named) ?? runtime.environments[0];
   if (name === undefined) return null;
   let step = "";
