@@ -80,14 +80,16 @@ export const argv = {
   },
   "argv options are the program's own": async ({ environment }) => {
     expect(await environment.exec(["printf", "--", "%s", "-n"])).toMatchObject({ exitCode: 0 });
-    expect(await environment.exec(["-x"])).toMatchObject({ exitCode: 127 });
+    expect(await environment.exec(["printf", "-n"]).then(({ timedOut }) => timedOut)).toBe(false);
   },
   "argv must name a program": async ({ environment }) => {
     await expectRefused(environment.exec([]));
-    await environment.exec([""]).then(
-      (outcome) => expect(outcome.exitCode).toBe(127),
-      (error: unknown) => expectRefused(Promise.reject(error)),
-    );
+    for (const name of ["", "-x"]) {
+      await environment.exec([name]).then(
+        ({ exitCode }) => expect(exitCode).toBe(127),
+        (error: unknown) => expectRefused(Promise.reject(error)),
+      );
+    }
   },
   "argv of 200,000 bytes in words of 1,000 runs": async ({ environment }) => {
     const words = Array.from({ length: 200 }, () => "w".repeat(1_000));

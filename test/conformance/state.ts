@@ -217,11 +217,11 @@ export const state = {
   }),
   "aliases are kept, removed aliases are gone": inBash(async ({ environment }) => {
     await using session = await environment.openSession();
-    await session.exec("alias greet='echo hello' quo=\"echo it's\"");
-    expect(await session.exec("greet world; quo x")).toEqual(result({ output: "hello world\nit's x\n" }));
+    await session.exec("alias greet='echo hello' quo='echo \"it is\"'");
+    expect(await session.exec("greet world; quo x")).toEqual(result({ output: "hello world\nit is x\n" }));
     await session.exec("unalias greet");
     expect(await session.exec("greet 2>/dev/null; echo $?; quo y")).toEqual(
-      result({ output: "127\nit's y\n" }),
+      result({ output: "127\nit is y\n" }),
     );
   }),
   "options are not kept (SH-13)": async ({ environment }) => {
@@ -230,9 +230,9 @@ export const state = {
       await inOrder(
         environment,
         "set -efuC; set -a",
-        "false; echo alive $nope *a*b*; X=1; sh -c 'echo ${X-unset}'",
+        "false; echo alive $nope /dev/nul*; X=1; sh -c 'echo ${X-unset}'",
       ),
-    ).toEqual(result({ output: "alive *a*b*\nunset\n" }));
+    ).toEqual(result({ output: "alive /dev/null\nunset\n" }));
   },
   "bash's options are not kept": inBash(async ({ environment }) => {
     expect(
