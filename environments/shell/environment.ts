@@ -3,7 +3,7 @@
  * our own scripts, files and background processes on top of it.
  */
 import { randomBytes } from "node:crypto";
-import { MoorageError, toMoorageError } from "../../src/errors.ts";
+import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
 import {
   BaseEnvironment,
   type Command,
@@ -41,7 +41,7 @@ import {
 } from "./runner.ts";
 import type { ShellKind } from "./script.ts";
 import { Session } from "./session.ts";
-import { type ShellState, toBytes } from "./state.ts";
+import { emptyState, type ShellState, toBytes } from "./state.ts";
 import { ResidentSystemShell } from "./system.ts";
 import { WORKER_MARKER, type Worker, type WorkerFacts } from "./worker.ts";
 import { YieldedProcess } from "./yielded.ts";
@@ -56,6 +56,11 @@ const IDLE_SYSTEM_SHELLS = 2;
 /** How often a set-aside shell's processes are looked for, growing to this, milliseconds. */
 const GONE_POLL_MAX_MS = 30_000;
 const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/;
+
+/** An id for an environment that nobody named. */
+export function randomEnvironmentId(): string {
+  return `env-${randomBytes(6).toString("hex")}`;
+}
 
 class ShellEnvironment extends BaseEnvironment {
   readonly id: string;
@@ -89,7 +94,7 @@ class ShellEnvironment extends BaseEnvironment {
         `Cannot use "${options.id}" as an environment's id: 1 to 64 letters, digits, "_" and "-"`,
       );
     }
-    this.id = options.id ?? `env-${randomBytes(6).toString("hex")}`;
+    this.id = options.id ?? randomEnvironmentId();
     this.#backend = backend;
     this.#options = options;
     this.#prefix = `${this.id}.${randomBytes(4).toString("hex")}`;
@@ -168,7 +173,14 @@ class ShellEnvironment extends BaseEnvironment {
     if (this.#stopped) throw this.#stoppedError();
     if (options.abortSignal?.aborted) return abortedResult(this.workspace);
     const state = await this.#freshState();
-    const { result } = await this.#run({ command, options, state, base: this.workspace, dump: false });
+    const { result } = await this.#run({
+      command,
+      options,
+      state,
+      base: this.workspace,
+      dump: false,
+      abortSignals: [],
+    });
     return result;
   }
 
@@ -220,10 +232,17 @@ class ShellEnvironment extends BaseEnvironment {
       await Promise.all([...this.#sessions].map((session) => attempt(() => session.close())));
       await Promise.allSettled(this.#running);
       if (this.#facts && (await this.#reachable())) {
-        await attempt(() => endTree(this.#system, { marker: `${WORKER_MARKER}=${this.#prefix}.u` }));
+        // A place that went meanwhile took everything with it.
+        const inside = (step: () => Promise<unknown>) =>
+          attempt(() =>
+            step().catch((error: unknown) => {
+              if (!isMoorageError(error, "ENVIRONMENT_LOST")) throw error;
+            }),
+          );
+        await inside(() => endTree(this.#system, { marker: `${WORKER_MARKER}=${this.#prefix}.u` }));
         if (!keep) {
-          await attempt(() => this.#shellProcesses.stopAll());
-          await attempt(() => this.#system.removePrivateDir());
+          await inside(() => this.#shellProcesses.stopAll());
+          await inside(() => this.#system.removePrivateDir());
         }
       }
       await this.#users.close();
@@ -263,7 +282,13 @@ class ShellEnvironment extends BaseEnvironment {
       shell: this.#options.shell ?? "auto",
       library: kind === "system" ? FILE_LIBRARY : "",
       login: kind === "user" && (this.#backend.readsLogin ?? true),
-      open: (argv, env) => this.#backend.openStream({ argv, env, abortSignal: this.#stopping.signal }),
+      // Our own scripts still clean up while the environment stops.
+      open: (argv, env) =>
+        this.#backend.openStream({
+          argv,
+          env,
+          ...(kind === "user" && { abortSignal: this.#stopping.signal }),
+        }),
       maxIdle: kind === "user" ? IDLE_USER_SHELLS : IDLE_SYSTEM_SHELLS,
     });
   }
@@ -307,24 +332,13 @@ class ShellEnvironment extends BaseEnvironment {
     const facts = this.#requireFacts();
     const variables = new Map(loginDifference(facts.variables, facts.login));
     for (const [name, value] of Object.entries(this.#options.env ?? {})) variables.set(name, toBytes(value));
-    return {
-      cwd: toBytes(this.workspace),
-      oldCwd: null,
-      variables,
-      functions: "",
-      exportedFunctions: [],
-      aliases: "",
-    };
+    return emptyState(toBytes(this.workspace), variables);
   }
 
   async #run(request: Omit<RunRequest, "home">): Promise<RunOutcome> {
-    const { options } = request;
-    const abortSignal = options.abortSignal
-      ? AbortSignal.any([options.abortSignal, this.#stopping.signal])
-      : this.#stopping.signal;
     const running = runCommand(this.#host, {
       ...request,
-      options: { ...options, abortSignal },
+      abortSignals: [...request.abortSignals, this.#stopping.signal],
       home: this.#requireFacts().home,
     });
     this.#running.add(running);

@@ -9,9 +9,10 @@ import { MoorageError, toMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { Command, ExecOptions, ExecResult, LeftProcess, OutputStream, Truncation } from "../base.ts";
 import { Capture } from "./capture.ts";
+import type { StateDump } from "./exports.ts";
 import type { OutputStore, Spill } from "./outputs.ts";
 import type { WorkerPool } from "./pool.ts";
-import { fromBytes, type ShellState, type StateDump, toBytes } from "./state.ts";
+import { fromBytes, type ShellState, toBytes } from "./state.ts";
 import type { CallEnd, Worker } from "./worker.ts";
 
 /** A command that goes on after its call returned. */
@@ -48,6 +49,8 @@ export interface RunRequest {
   readonly base: string;
   readonly home: string;
   readonly dump: boolean;
+  /** Abort the call, beside `options.abortSignal`. */
+  readonly abortSignals: readonly AbortSignal[];
 }
 
 export interface RunOutcome {
@@ -120,7 +123,10 @@ function signalExitCode(signal: string): number | null {
 type Interruption = "timeout" | "abort" | "yield";
 
 /** Fires once, for the first reason that comes. */
-function watch(options: ExecOptions): {
+function watch(
+  options: ExecOptions,
+  abortSignals: readonly AbortSignal[],
+): {
   readonly fired: Promise<Interruption>;
   readonly dispose: () => void;
 } {
@@ -140,6 +146,7 @@ function watch(options: ExecOptions): {
       disposers.push(() => abortSignal.removeEventListener("abort", listener));
     };
     on(options.abortSignal, "abort");
+    for (const abortSignal of abortSignals) on(abortSignal, "abort");
     on(options.yieldSignal, "yield");
     after(options.timeoutMs, "timeout");
     after(options.yieldMs, "yield");
@@ -242,14 +249,14 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
     Object.entries(options.env ?? {}).map(([name, value]) => [name, toBytes(value)] as const),
   );
   const stdin = typeof options.stdin === "string" ? Buffer.from(options.stdin, "utf8") : options.stdin;
-  const watcher = watch(options);
+  const watcher = watch(options, request.abortSignals);
   const notes: string[] = [];
   try {
     for (let attempt = 1; ; attempt += 1) {
       const acquired = await host.acquire();
       notes.push(...acquired.notes);
       const { worker } = acquired;
-      if (options.abortSignal?.aborted) {
+      if (options.abortSignal?.aborted || request.abortSignals.some(({ aborted }) => aborted)) {
         host.pool.release(worker);
         return { result: { ...abortedResult(fromBytes(state.cwd)), notes }, dump: null, worker };
       }
@@ -347,7 +354,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
         timedOut: first === "timeout",
         aborted: first === "abort",
         ...captures.read(),
-        cwd: fromBytes(end.dump?.cwd ?? end.movedTo ?? state.cwd),
+        cwd: fromBytes(end.dump?.variables.get("PWD") ?? end.movedTo ?? state.cwd),
         durationMs: performance.now() - startedAt,
         leftRunning,
         survivors,

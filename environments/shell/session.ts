@@ -2,7 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
 import type { Command, ExecOptions, ExecResult, ShellSession } from "../base.ts";
-import { parseExports } from "./exports.ts";
+import type { StateDump } from "./exports.ts";
 import {
   abortedResult,
   checkCommand,
@@ -17,7 +17,6 @@ import {
   oversizedVariables,
   POSIX_SENTINEL,
   type ShellState,
-  type StateDump,
   toBytes,
 } from "./state.ts";
 
@@ -27,14 +26,6 @@ export interface SessionHost {
   freshState(): Promise<ShellState>;
   home(): string;
   readonly workspace: string;
-}
-
-/** Names of the functions that `declare -F` shows as exported. */
-function exportedFunctions(flags: string): string[] {
-  return flags
-    .split("\n")
-    .map((line) => /^declare -f[a-z]*x[a-z]* (.+)$/.exec(line)?.[1])
-    .filter((name) => name !== undefined);
 }
 
 /**
@@ -49,7 +40,7 @@ export function nextState(
   base: ReadonlyMap<string, string>,
   callEnv: ReadonlyMap<string, string>,
 ): ShellState {
-  const current = parseExports(dump.exports);
+  const current = new Map(dump.variables);
   const before = (name: string): string | undefined => {
     const kept = previous.variables.get(name);
     return kept === null ? undefined : (kept ?? base.get(name));
@@ -70,11 +61,11 @@ export function nextState(
   if (current.get("POSIXLY_CORRECT") === POSIX_SENTINEL)
     restore("POSIXLY_CORRECT", before("POSIXLY_CORRECT") ?? "y");
   return {
-    cwd: dump.cwd,
-    oldCwd: dump.oldCwd === "" ? null : dump.oldCwd,
+    cwd: current.get("PWD") ?? previous.cwd,
+    oldCwd: current.get("OLDPWD") ?? null,
     variables: difference(base, current),
     functions: dump.functions,
-    exportedFunctions: exportedFunctions(dump.functionFlags),
+    exportedFunctions: dump.exportedFunctions,
     aliases: dump.aliases,
   };
 }
@@ -132,12 +123,10 @@ export class Session implements ShellSession {
       throw new MoorageError("SESSION_CLOSED", `Cannot run: session ${this.id} is closed`);
     if (options.abortSignal?.aborted) return abortedResult(this.cwd);
     const state = await this.state();
-    const abortSignal = options.abortSignal
-      ? AbortSignal.any([options.abortSignal, this.#closing.signal])
-      : this.#closing.signal;
     const { result, dump, worker } = await this.#host.run({
       command,
-      options: { ...options, abortSignal },
+      options,
+      abortSignals: [this.#closing.signal],
       state,
       base: fromBytes(state.cwd),
       dump: true,
