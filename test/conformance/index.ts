@@ -59,6 +59,8 @@ export interface Conformance {
   /** Claims that this backend cannot keep, each with the reason. A case listed here must fail. */
   readonly gaps?: Readonly<Partial<Record<CaseName, string>>>;
   readonly facts?: Facts;
+  /** Why the backend cannot be reached on this machine: nothing is asked then, and the reason stands in the title. */
+  readonly unavailable?: string;
   /** Longest time of one case, milliseconds. @default {60_000} */
   readonly caseTimeoutMs?: number;
 }
@@ -69,10 +71,12 @@ export function describeEnvironment({
   create,
   gaps = {},
   facts = {},
+  unavailable,
   caseTimeoutMs = 60_000,
 }: Conformance): void {
   const reasons = new Map<string, string>(Object.entries(gaps));
-  describe(`${name} environment`, () => {
+  const title = `${name} environment${unavailable === undefined ? "" : ` (not tested: ${unavailable})`}`;
+  describe.skipIf(unavailable !== undefined)(title, () => {
     for (const [area, cases] of Object.entries(AREAS)) {
       describe(area, () => {
         let environment: BaseEnvironment;

@@ -19,7 +19,11 @@ async function leftovers(mark: string, stateDir: string): Promise<string[]> {
     }),
   );
   const files = await readdir(stateDir, { recursive: true, withFileTypes: true });
-  return [...marked.flat(), ...files.flatMap((file) => (file.isDirectory() ? [] : [`file ${file.name}`]))];
+  // Full outputs are kept for later reading, as the contract says.
+  const records = files.filter(
+    (file) => !file.isDirectory() && file.parentPath !== join(stateDir, "outputs"),
+  );
+  return [...marked.flat(), ...records.map(({ name }) => `file ${name}`)];
 }
 
 for (const shell of ["bash", "sh"] as const) {
