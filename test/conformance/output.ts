@@ -31,6 +31,13 @@ export const output = {
     expect(await session.exec(script, { output: "separate" })).toEqual(expected);
     expect(await session.exec("echo a; echo b >&2")).toEqual(result({ output: "a\nb\n" }));
   },
+  "/dev/stdout and /dev/stderr can be opened": async ({ environment }) => {
+    const script = "echo a >/dev/stdout; echo b >/dev/stderr; echo c | tee -a /dev/stderr";
+    expect(await environment.exec(script)).toEqual(result({ output: "a\nb\nc\nc\n" }));
+    expect(await environment.exec(script, { output: "separate" })).toEqual(
+      result({ stdout: "a\nc\n", stderr: "b\nc\n" }),
+    );
+  },
   "output without a final newline gets none": async ({ environment }) => {
     expect(await environment.exec("printf x")).toEqual(result({ output: "x" }));
     expect(await environment.exec("printf '\\n\\n'")).toEqual(result({ output: "\n\n" }));
