@@ -24,15 +24,24 @@ async function carriers(mark: string): Promise<readonly string[]> {
   return (await Promise.all(found)).flat();
 }
 
-/** Starts an orchestrator, and resolves once its command runs. */
+/** Starts an orchestrator, and resolves once its command runs. Disposed, it is killed if it still lives. */
 async function orchestrator(stateDir: string, id: string) {
   const workspace = await mkdtemp(join(root, "workspace-"));
   const child = spawn(process.execPath, [ORCHESTRATOR, stateDir, workspace, id], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   const exited = once(child, "exit");
-  for await (const chunk of child.stdout) if (String(chunk).includes("ready")) break;
-  return { child, workspace, exited };
+  const kill = async () => {
+    child.kill("SIGKILL");
+    await exited;
+  };
+  let said = "";
+  for await (const chunk of child.stdout) {
+    said += String(chunk);
+    if (said.includes("ready")) break;
+  }
+  expect(said, "the orchestrator says that it is ready").toBe("ready\n");
+  return { workspace, kill, [Symbol.asyncDispose]: kill };
 }
 
 async function emptied(mark: string, deadlineMs: number): Promise<readonly string[]> {
@@ -47,11 +56,10 @@ async function emptied(mark: string, deadlineMs: number): Promise<readonly strin
 describe("an orchestrator that is killed in the middle of a command", () => {
   it("leaves nothing behind after the next start (SH-42)", async () => {
     const stateDir = await mkdtemp(join(root, "state-"));
-    const { child, workspace, exited } = await orchestrator(stateDir, "killed");
+    await using killed = await orchestrator(stateDir, "killed");
     expect((await carriers(stateDir)).length).toBeGreaterThan(5);
-    child.kill("SIGKILL");
-    await exited;
-    await using next = createLocalEnvironment({ stateDir, workspace });
+    await killed.kill();
+    await using next = createLocalEnvironment({ stateDir, workspace: killed.workspace });
     await next.start();
     expect(await emptied(stateDir, 10_000)).toEqual([]);
     expect((await next.exec("cat over 2>/dev/null || echo never")).output).toBe("never\n");
@@ -60,7 +68,7 @@ describe("an orchestrator that is killed in the middle of a command", () => {
 
   it("loses nothing of another orchestrator that lives", async () => {
     const stateDir = await mkdtemp(join(root, "state-"));
-    const live = await orchestrator(stateDir, "live");
+    await using live = await orchestrator(stateDir, "live");
     const before = (await carriers(stateDir)).length;
     {
       await using next = createLocalEnvironment({ stateDir, workspace: live.workspace });
@@ -68,8 +76,7 @@ describe("an orchestrator that is killed in the middle of a command", () => {
       expect((await next.exec("echo on")).output).toBe("on\n");
     }
     expect((await carriers(stateDir)).length).toBe(before);
-    live.child.kill("SIGKILL");
-    await live.exited;
+    await live.kill();
     await using last = createLocalEnvironment({ stateDir, workspace: live.workspace });
     await last.start();
     expect(await emptied(stateDir, 10_000)).toEqual([]);
