@@ -3,7 +3,7 @@
  * our own scripts, files and background processes on top of it.
  */
 import { randomBytes } from "node:crypto";
-import { MoorageError, toMoorageError } from "../../src/errors.ts";
+import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
 import {
   BaseEnvironment,
   type Command,
@@ -57,6 +57,11 @@ const IDLE_SYSTEM_SHELLS = 2;
 const GONE_POLL_MAX_MS = 30_000;
 const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/;
 
+/** An id for an environment that nobody named. */
+export function randomEnvironmentId(): string {
+  return `env-${randomBytes(6).toString("hex")}`;
+}
+
 class ShellEnvironment extends BaseEnvironment {
   readonly id: string;
   readonly files: EnvironmentFiles;
@@ -89,7 +94,7 @@ class ShellEnvironment extends BaseEnvironment {
         `Cannot use "${options.id}" as an environment's id: 1 to 64 letters, digits, "_" and "-"`,
       );
     }
-    this.id = options.id ?? `env-${randomBytes(6).toString("hex")}`;
+    this.id = options.id ?? randomEnvironmentId();
     this.#backend = backend;
     this.#options = options;
     this.#prefix = `${this.id}.${randomBytes(4).toString("hex")}`;
@@ -227,10 +232,17 @@ class ShellEnvironment extends BaseEnvironment {
       await Promise.all([...this.#sessions].map((session) => attempt(() => session.close())));
       await Promise.allSettled(this.#running);
       if (this.#facts && (await this.#reachable())) {
-        await attempt(() => endTree(this.#system, { marker: `${WORKER_MARKER}=${this.#prefix}.u` }));
+        // A place that went meanwhile took everything with it.
+        const inside = (step: () => Promise<unknown>) =>
+          attempt(() =>
+            step().catch((error: unknown) => {
+              if (!isMoorageError(error, "ENVIRONMENT_LOST")) throw error;
+            }),
+          );
+        await inside(() => endTree(this.#system, { marker: `${WORKER_MARKER}=${this.#prefix}.u` }));
         if (!keep) {
-          await attempt(() => this.#shellProcesses.stopAll());
-          await attempt(() => this.#system.removePrivateDir());
+          await inside(() => this.#shellProcesses.stopAll());
+          await inside(() => this.#system.removePrivateDir());
         }
       }
       await this.#users.close();
@@ -270,7 +282,13 @@ class ShellEnvironment extends BaseEnvironment {
       shell: this.#options.shell ?? "auto",
       library: kind === "system" ? FILE_LIBRARY : "",
       login: kind === "user" && (this.#backend.readsLogin ?? true),
-      open: (argv, env) => this.#backend.openStream({ argv, env, abortSignal: this.#stopping.signal }),
+      // Our own scripts still clean up while the environment stops.
+      open: (argv, env) =>
+        this.#backend.openStream({
+          argv,
+          env,
+          ...(kind === "user" && { abortSignal: this.#stopping.signal }),
+        }),
       maxIdle: kind === "user" ? IDLE_USER_SHELLS : IDLE_SYSTEM_SHELLS,
     });
   }

@@ -316,7 +316,8 @@ export class Worker {
       kind: end.lost ? "lost" : "died",
       exitCode: end.exitCode,
       signal: end.signal,
-      begun: written,
+      // A call whose last byte was not sent did not start.
+      begun: written && end.lost?.details.undelivered !== true,
       newOrphans: [],
       lost: end.lost,
     };
