@@ -1,5 +1,5 @@
 /** Runs one function of the file library and turns its failures into errors that name the caller's path. */
-import { type ErrorCode, isMoorageError, type MoorageError } from "../../src/errors.ts";
+import type { ErrorCode, MoorageError } from "../../src/errors.ts";
 import { absolutePath, fileError, withoutDots } from "./file-path.ts";
 import { quote } from "./quote.ts";
 import type { SystemRunOptions, SystemShell } from "./stream.ts";
@@ -112,11 +112,6 @@ function failure(request: FileRun, code: string, detail: string, stderr: string)
   }
   const words = stderr.replaceAll(/\S*\.moorage-[0-9a-f]{32}\S*/g, "a temporary file").trim();
   return fail("INTERNAL", words === "" ? "the shell function failed without a word" : words);
-}
-
-/** Whether `error` says that there is nothing at the path. */
-export function isMissing(error: unknown): boolean {
-  return isMoorageError(error, "FILE_MISSING");
 }
 
 /** Takes the text before the next NUL off the front. */

@@ -24,7 +24,7 @@ export async function createFileShell(options: FileShellOptions): Promise<FileSh
   if (options.kind === "busybox") {
     path = join(scratch, "bin");
     execFileSync("mkdir", [path]);
-    for (const applet of execFileSync("busybox", ["--list"], { encoding: "utf8" }).split("\n")) {
+    for (const applet of execFileSync("/bin/busybox", ["--list"], { encoding: "utf8" }).split("\n")) {
       if (applet !== "") await symlink("/bin/busybox", join(path, applet));
     }
   }
