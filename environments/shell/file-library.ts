@@ -241,7 +241,10 @@ __moor_write() {
   fi
   set -C
   if [ "$#" -ge 9 ]; then
-    printf "$8" "$9" >"./$2" || __moor_drop "$2"
+    printf "$8" "$9" >"./$2" || {
+      [ ! -e "./$2" ] || __moor_drop "$2" FULL
+      exit 1
+    }
   else
     cat >"./$2" || __moor_drop "$2"
     [ "$(($(wc -c <"./$2")))" -eq "$7" ] || __moor_drop "$2" SHORT

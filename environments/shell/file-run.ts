@@ -75,6 +75,7 @@ const FAILURES: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   CHANGED: ["FILE_CHANGED", "the content is not what was read"],
   NOTEMPTY: ["FILE_IS_DIRECTORY", "the folder is not empty"],
   ROOT: ["PATH_INVALID", "the path ends in a folder reference"],
+  FULL: ["STORAGE_FULL", "no space left on the device, or a limit was reached"],
   SHORT: ["STORAGE_FULL", "fewer bytes arrived than were sent"],
   NOSTAT: ["UNSUPPORTED", "the environment has no stat program"],
   NOHASH: ["UNSUPPORTED", "the environment has no program for SHA-256"],

@@ -320,6 +320,18 @@ describe.each(["bash", "dash", "busybox"] as const)("files in %s", (kind) => {
       expect("previous" in (await files.writeFile("previous", "x"))).toBe(false);
     });
 
+    it("tells a limit on the size of files, and leaves the old content", async () => {
+      const small = await createFileShell({ kind, home: root, fileBlocks: 16 });
+      const limited = createFiles(small, { workspace: () => root });
+      mkdirSync(at("limited"));
+      writeFileSync(at("limited/f"), "old");
+      for (const data of ["x".repeat(30_000), Buffer.alloc(30_000), randomBytes(100_000)]) {
+        expect(await code(limited.writeFile("limited/f", data))).toBe("STORAGE_FULL");
+      }
+      expect([readFileSync(at("limited/f"), "utf8"), readdirSync(at("limited"))]).toEqual(["old", ["f"]]);
+      await small[Symbol.asyncDispose]();
+    });
+
     it("refuses text that UTF-8 cannot express", async () => {
       expect(await code(files.writeFile("surrogate", "a\ud800"))).toBe("INVALID_ARGUMENTS");
     });
