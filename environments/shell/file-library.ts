@@ -131,7 +131,7 @@ __moor_rest() {
 }
 
 # __moor_read PATH MAX STATUS: real path, NUL, then T content |status, or H status newline content. Without STATUS (-)
-# a small file costs bash no program at all, and the status is left out.
+# a small file costs bash no program at all and other shells one; MAX + 1 bytes may come then.
 __moor_read() {
   __moor_file "$1"
   if [ -n "\${BASH_VERSION-}" ]; then
@@ -145,7 +145,11 @@ __moor_read() {
     [ -n "$__moor_stat_option" ] || __moor_fail NOSTAT
     exec stat -L "$__moor_stat_option" "|$__moor_stat_format" "./$name"
   fi
-  if [ "$3" = - ] && [ ! -s "./$name" ] && [ -z "$pseudo" ]; then printf '%s\000H\n' "$real"; exit 0; fi
+  if [ "$3" = - ]; then
+    printf '%s\000H\n' "$real"
+    [ -s "./$name" ] || [ -n "$pseudo" ] || exit 0
+    exec head -c "$(($2 + 1))" "./$name"
+  fi
   status=$(__moor_stat -L) || exit
   __moor_fits "$status" "$2"
   printf '%s\000H%s\n' "$real" "$status"

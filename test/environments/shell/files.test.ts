@@ -73,31 +73,28 @@ describe.each(["bash", "dash", "busybox"] as const)("files in %s", (kind) => {
           expect(readFileSync(at("bytes")).equals(Buffer.from(data))).toBe(true);
           expect((await files.readFile("bytes")).bytes.equals(Buffer.from(data))).toBe(true);
         }),
-        { numRuns: 25 },
+        { numRuns: 12 },
       );
     });
 
-    it.each([0, 1, 4_096, 32_768, 32_769, 65_535, 65_536, 65_537, 300_000])(
-      "carry %i bytes",
-      async (size) => {
-        const text = Buffer.from("%s\\n'\"`$x é\r\n".repeat(size / 10 + 1)).subarray(0, size);
-        const samples = [randomBytes(size), Buffer.alloc(size), text];
-        for (const data of samples) {
-          const receipt = await files.writeFile("size", data);
-          expect([receipt.hash, receipt.bytesWritten]).toEqual([sha(data), size]);
-          const content = await files.readFile("size");
-          expect(content.bytes.equals(data)).toBe(true);
-          expect({ ...content, bytes: null }).toEqual({
-            realPath: at("size"),
-            bytes: null,
-            size,
-            offset: 0,
-            hash: sha(data),
-            mode: 0o644,
-          });
-        }
-      },
-    );
+    it.each([0, 4_096, 32_768, 32_769, 65_536, 300_000])("carry %i bytes", async (size) => {
+      const text = Buffer.from("%s\\n'\"`$x é\r\n".repeat(size / 10 + 1)).subarray(0, size);
+      const samples = [randomBytes(size), Buffer.alloc(size), text];
+      for (const data of samples) {
+        const receipt = await files.writeFile("size", data);
+        expect([receipt.hash, receipt.bytesWritten]).toEqual([sha(data), size]);
+        const content = await files.readFile("size");
+        expect(content.bytes.equals(data)).toBe(true);
+        expect({ ...content, bytes: null }).toEqual({
+          realPath: at("size"),
+          bytes: null,
+          size,
+          offset: 0,
+          hash: sha(data),
+          mode: 0o644,
+        });
+      }
+    });
 
     it.each([
       "-n",
