@@ -10,10 +10,11 @@
 import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import type { Command } from "../base.ts";
+import type { Command, PtySize } from "../base.ts";
 import { PROCESS_VARIABLE, type RecordMeta, recordScript, SHOWN_COMMAND_CHARS } from "./process-record.ts";
-import { TERMINAL_PROBE, TERMINAL_VARIABLES, terminalText } from "./process-terminal.ts";
+import { TERMINAL_PROBE, terminalText } from "./process-terminal.ts";
 import { quote, quoteAll } from "./quote.ts";
+import { oversizedVariables } from "./state.ts";
 import type { SystemShell } from "./stream.ts";
 
 export interface LaunchRequest {
@@ -21,14 +22,11 @@ export interface LaunchRequest {
   readonly title: string | null;
   /** Absolute. */
   readonly cwd: string;
-  readonly env: Readonly<Record<string, string>>;
-  /** Shell text that comes before the command, in its shell. */
-  readonly prelude: string;
-  readonly pty: { readonly columns: number; readonly rows: number } | null;
+  /** Difference to the system shell's variables; null means unset. */
+  readonly variables: ReadonlyMap<string, string | null>;
+  readonly pty: PtySize | null;
   readonly stdin: boolean;
   readonly environmentId: string;
-  readonly owner: string;
-  readonly kept: boolean;
 }
 
 /** A command text up to this goes into one argument; Linux allows 131,071 bytes. */
@@ -46,8 +44,7 @@ export async function launch(
   folder: string,
   request: LaunchRequest,
 ): Promise<string | null> {
-  const text = commandText(request);
-  const env = environmentText(request);
+  const text = commandText(request.command);
   const id = `proc_${randomBytes(6).toString("hex")}`;
   const shown = typeof request.command === "string" ? request.command : quoteAll(request.command);
   const meta: RecordMeta = {
@@ -57,7 +54,6 @@ export async function launch(
     startedAt: new Date().toISOString(),
     pty: request.pty !== null,
     stdin: request.stdin,
-    kept: request.kept,
   };
   const script = recordScript(
     folder,
@@ -73,17 +69,13 @@ refuse() { rm -rf "$d"; exit "$1"; }
 umask >"$d/umask" || refuse ${REFUSED.record}
 umask 077
 count=0
-printf '%s\\n' ${quote(request.environmentId)} >"$d/environment"
 for other in "$folder"/proc_*; do
-  [ -e "$other/exit" ] && continue
-  { IFS= read -r place <"$other/environment"; } 2>/dev/null
-  [ "$place" = ${quote(request.environmentId)} ] && count=$((count + 1))
+  [ -e "$other/exit" ] || count=$((count + 1))
 done
 [ "$count" -le ${limits.maxProcesses} ] || refuse ${REFUSED.full}
 mkfifo ${request.stdin ? '"$d/in" ' : ""}"$d/done" "$d/ready" || refuse ${REFUSED.record}
-printf '%s\\n' ${quote(request.owner)} >"$d/owner"
 ${Buffer.byteLength(text) > INLINE_BYTES ? `printf '%s' ${quote(text)} >"$d/command" &&` : ""}
-printf '%s' ${quote(env)} >"$d/env" &&
+printf '%s' ${quote(variablesText(request.variables))} >"$d/env" &&
 printf '%s\\n' ${quote(JSON.stringify(meta))} >"$d/meta" &&
 printf '%s' ${quote(superviseText(folder, id, request.pty !== null))} >"$d/supervise" &&
 printf '%s' ${quote(beginText(folder, id, text, request))} >"$d/begin" &&
@@ -95,7 +87,7 @@ MOORAGE_SH=$(command -v sh) || MOORAGE_SH=/bin/sh
 MOORAGE_COMMAND_SHELL=${system.shell === "bash" ? '$(command -v bash || printf %s "$BASH")' : "$MOORAGE_SH"}
 MOORAGE_LOGIN_SHELL=\${SHELL-}
 export MOORAGE_SH MOORAGE_COMMAND_SHELL MOORAGE_LOGIN_SHELL
-unset MOORAGE_WORKER
+export MOORAGE_WORKER=${quote(`${request.environmentId}.process`)}
 exec 7<>"$d/done" 5<>"$d/ready" 4<"$d/ready"
 exec 2>/dev/null
 (
@@ -147,56 +139,19 @@ function refusal(exitCode: number, request: LaunchRequest, stderr: string): Moor
   }
 }
 
-function commandText({ command, prelude }: LaunchRequest): string {
-  // `exec` starts the program itself, never a builtin, and leaves no shell behind.
-  const text = typeof command === "string" ? command : `exec -- ${quoteAll(checkWords(command))}`;
-  if (text.includes("\0") || prelude.includes("\0")) {
-    throw new MoorageError("EXECUTION_REFUSED", "Cannot start the command: it holds a NUL byte");
-  }
-  const bytes = Buffer.byteLength(text);
-  if (bytes > limits.commandMaxBytes) {
-    throw new MoorageError(
-      "EXECUTION_REFUSED",
-      `Cannot start the command: it has ${bytes} bytes, limit is ${limits.commandMaxBytes}`,
-    );
-  }
-  return prelude ? `${prelude}\n${text}` : text;
+/** `exec` starts the program itself, never a builtin, and leaves no shell behind. */
+function commandText(command: Command): string {
+  return typeof command === "string" ? command : `exec ${quoteAll(command)}`;
 }
 
-function checkWords(words: readonly string[]): readonly string[] {
-  if (words.length === 0 || words[0] === "") {
-    throw new MoorageError("EXECUTION_REFUSED", "Cannot start the command: it names no program");
-  }
-  if (words.some((word) => word.includes("\0"))) {
-    throw new MoorageError("EXECUTION_REFUSED", "Cannot start the command: it holds a NUL byte");
-  }
-  return words;
-}
-
-function environmentText({ env, pty }: LaunchRequest): string {
-  const entries = Object.entries({ ...(pty ? TERMINAL_VARIABLES : {}), ...env });
-  return entries
-    .map(([name, value]) => `export ${checkName(name)}=${quote(checkValue(name, value))}\n`)
+/** Variables too long for the kernel are left out, lest no program could be started. */
+function variablesText(variables: ReadonlyMap<string, string | null>): string {
+  const tooLong = new Set(oversizedVariables(variables));
+  return [...variables]
+    .map(([name, value]) =>
+      value === null || tooLong.has(name) ? `unset ${name}\n` : `export ${name}=${quote(value)}\n`,
+    )
     .join("");
-}
-
-function checkName(name: string): string {
-  if (/^[A-Za-z_][A-Za-z0-9_]*$/.test(name)) return name;
-  throw new MoorageError("EXECUTION_REFUSED", `Cannot export ${JSON.stringify(name)}: not a variable name`);
-}
-
-function checkValue(name: string, value: string): string {
-  if (value.includes("\0")) {
-    throw new MoorageError("EXECUTION_REFUSED", `Cannot export "${name}": its value holds a NUL byte`);
-  }
-  const bytes = Buffer.byteLength(`${name}=${value}`);
-  if (bytes > limits.envEntryMaxBytes) {
-    throw new MoorageError(
-      "EXECUTION_REFUSED",
-      `Cannot export "${name}": it has ${bytes} bytes, limit is ${limits.envEntryMaxBytes}`,
-    );
-  }
-  return value;
 }
 
 /**

@@ -1,8 +1,7 @@
 /**
  * What is known of a background process, as files of the environment: one folder `<private>/p/<id>` for each, so
- * that any orchestrator that reaches the environment finds it. Written by the launcher (`meta`, `environment`,
- * `owner`, `command`), by the process at its birth (`pid`), by its supervisor (`supervisor`, `holder`, `exit`) and
- * by what is done to it (`killed`, `eof`). `log` is stdout and stderr; `in` is stdin; `done` is a FIFO that
+ * that any orchestrator that reaches the environment finds it. Written by the launcher (`meta`, `command`), by the
+ * process at its birth (`pid`), by its supervisor (`supervisor`, `holder`, `exit`) and by what is done to it (`killed`, `eof`). `log` is stdout and stderr; `in` is stdin; `done` is a FIFO that
  * the supervisor holds open, so that a reader meets its end when the process has ended.
  *
  * A pid counts only with its start time and the machine's boot id: pids are used again.
@@ -26,16 +25,6 @@ export interface RecordMeta {
   readonly pty: boolean;
   /** Whether stdin was a pipe at the start. */
   readonly stdin: boolean;
-  /** Whether the environment is kept when its orchestrator ends. */
-  readonly kept: boolean;
-}
-
-/** A record as it was found. */
-export interface ProcessRecord {
-  readonly info: ProcessInfo;
-  readonly meta: RecordMeta;
-  readonly environmentId: string;
-  readonly owner: string;
 }
 
 /** The folder of all records. */
@@ -87,15 +76,13 @@ look() {
 shown=
 show() {
   look "$1" || return 0
-  began= stdin=open owner= place=
+  began= stdin=open
   read -r began <"$1/began"
-  IFS= read -r owner <"$1/owner"
-  IFS= read -r place <"$1/environment"
   [ ! -e "$1/eof" ] || stdin=closed
   [ -e "$1/in" ] || stdin=closed
   printf '%s\\n' "\${1##*/} $status \${code:--} $began \${ended:--} $pid $stdin"
   IFS= read -r line <"$1/meta"
-  printf '%s\\n%s\\n%s\\n' "$place" "$owner" "$line"
+  printf '%s\\n' "$line"
   shown="$shown \${1##*/}"
 }
 sizes() {
@@ -112,53 +99,38 @@ export function recordScript(folder: string, body: string): string {
 }
 
 /** Reads what `show` and `sizes` printed. */
-export function parseRecords(stdout: Buffer): ProcessRecord[] {
+export function parseRecords(stdout: Buffer): ProcessInfo[] {
   const lines = stdout.toString("utf8").split("\n");
-  const records: ProcessRecord[] = [];
+  const found: ProcessInfo[] = [];
   let at = 0;
-  for (; lines[at]?.startsWith("proc_"); at += 4) {
-    records.push(parseRecord(lines.slice(at, at + 4)));
-  }
+  for (; lines[at]?.startsWith("proc_"); at += 2)
+    found.push(parseRecord(lines[at] ?? "", lines[at + 1] ?? ""));
   const bytes = new Map<string, number>();
   for (const line of lines.slice(at)) {
     const match = /^\S+ +\S+ +\S+ +\S+ +(\d+) .* (proc_[0-9a-f]+)\/log$/.exec(line);
     if (match?.[1] && match[2]) bytes.set(match[2], Number(match[1]));
   }
-  return records.map((record) => ({
-    ...record,
-    info: { ...record.info, logBytes: bytes.get(record.info.id) ?? 0 },
-  }));
+  return found.map((info) => ({ ...info, logBytes: bytes.get(info.id) ?? 0 }));
 }
 
-function parseRecord([
-  head = "",
-  environmentId = "",
-  owner = "",
-  json = "",
-]: readonly string[]): ProcessRecord {
+function parseRecord(head: string, json: string): ProcessInfo {
   const [id = "", status = "", code = "", began = "", ended = "", pid = "", stdin = ""] = head.split(" ");
   // The launcher wrote it; nobody else can write to the private folder but the user whose commands these are.
   const meta = JSON.parse(json) as RecordMeta;
-  const running = status === "running";
   const lifeMs = Math.max(0, Math.round((Number(ended) - Number(began)) * 1000));
-  const known = status === "exited" || (status === "killed" && code !== "-");
+  const isKnown = status === "exited" || (status === "killed" && code !== "-");
   return {
-    environmentId,
-    owner,
-    meta,
-    info: {
-      id,
-      command: meta.command,
-      cwd: meta.cwd,
-      pid: Number(pid),
-      // `look` knows no other word.
-      status: status as ProcessStatus,
-      exitCode: known ? Number(code) : null,
-      startedAt: meta.startedAt,
-      endedAt: known ? new Date(Date.parse(meta.startedAt) + lifeMs).toISOString() : null,
-      pty: meta.pty,
-      stdinOpen: running && stdin === "open",
-      logBytes: 0,
-    },
+    id,
+    command: meta.command,
+    cwd: meta.cwd,
+    pid: Number(pid),
+    // `look` knows no other word.
+    status: status as ProcessStatus,
+    exitCode: isKnown ? Number(code) : null,
+    startedAt: meta.startedAt,
+    endedAt: isKnown ? new Date(Date.parse(meta.startedAt) + lifeMs).toISOString() : null,
+    pty: meta.pty,
+    stdinOpen: status === "running" && stdin === "open",
+    logBytes: 0,
   };
 }

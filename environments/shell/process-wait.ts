@@ -128,17 +128,8 @@ nap() {
 }
 `;
 
-function waitScript(folder: string, condition: WaitCondition, logBytes: number, budgetMs: number): string {
-  const { logPattern, port } = condition;
-  const polled = logPattern !== undefined || port !== undefined;
-  const hex = (port ?? 0).toString(16).toUpperCase().padStart(4, "0");
-  const readLog = logPattern === undefined ? ":" : "cat <&5";
-  const testPort = port === undefined ? "false" : `listening ${hex} ${port}`;
-  const first = logBytes > 0 ? `tail -c +${logBytes + 1} <&5` : "cat <&5";
-  return recordScript(
-    folder,
-    `${PAUSE_LIBRARY}
-listening() {
+/** `listening HEX DECIMAL`: by the kernel's table, which no tool is needed for; elsewhere by netstat. */
+const LISTENING = `listening() {
   if [ ! -r /proc/net/tcp ]; then
     netstat -an 2>/dev/null | grep -q "[.:]$2 .*LISTEN"
     return
@@ -149,7 +140,31 @@ listening() {
     done <"$table"
   done 2>/dev/null
   return 1
+}`;
+
+/** Whether something inside the environment listens on this TCP port. */
+export async function isListening(system: SystemShell, port: number): Promise<boolean> {
+  const { exitCode } = await system.run(`IFS=' 	
+'
+${LISTENING}
+listening ${portHex(port)} ${port}`);
+  return exitCode === 0;
 }
+
+function portHex(port: number): string {
+  return port.toString(16).toUpperCase().padStart(4, "0");
+}
+
+function waitScript(folder: string, condition: WaitCondition, logBytes: number, budgetMs: number): string {
+  const { logPattern, port } = condition;
+  const polled = logPattern !== undefined || port !== undefined;
+  const readLog = logPattern === undefined ? ":" : "cat <&5";
+  const testPort = port === undefined ? "false" : `listening ${portHex(port)} ${port}`;
+  const first = logBytes > 0 ? `tail -c +${logBytes + 1} <&5` : "cat <&5";
+  return recordScript(
+    folder,
+    `${PAUSE_LIBRARY}
+${LISTENING}
 look "$folder" || exit 2
 events
 ${logPattern === undefined ? "" : `exec 5<"$folder/log"\n${first}`}

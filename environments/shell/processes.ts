@@ -1,99 +1,93 @@
 /** Background processes of an environment that has a system shell. Their state lives in the environment alone. */
 import { constants } from "node:os";
-import { posix } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type {
   Command,
   EnvironmentProcess,
   EnvironmentProcesses,
-  LeftProcess,
   ProcessInfo,
   ProcessOptions,
+  PtySize,
   ShellSession,
 } from "../base.ts";
-import { endRecords, killProcess, listRecords } from "./process-end.ts";
+import { endProcesses, killProcess, listProcesses } from "./process-end.ts";
 import { launch } from "./process-launch.ts";
 import { LOG_DEFAULT_BYTES, readLog } from "./process-log.ts";
 import { parseRecords, recordScript, recordsFolder } from "./process-record.ts";
 import { closeStdin, writeStdin } from "./process-stdin.ts";
-import { waitFor } from "./process-wait.ts";
+import { TERMINAL_VARIABLES } from "./process-terminal.ts";
+import { isListening, waitFor } from "./process-wait.ts";
+import { checkCommand, checkOptions, resolveCwd } from "./runner.ts";
+import { fromBytes } from "./state.ts";
 import type { SystemShell } from "./stream.ts";
 
-/** What a process takes over from a session. */
-export interface SessionState {
-  readonly cwd: string;
-  /** Shell text that sets the session's variables, functions and aliases. */
-  readonly prelude: string;
-}
-
-export interface ShellProcessesOptions {
-  readonly system: SystemShell;
-  /** Processes of this id are found again by a later orchestrator. No line breaks. */
+export interface ProcessesFacts {
+  /** Part of the marker by which what a dead orchestrator left behind is found. */
   readonly environmentId: string;
-  /** Names this orchestrator so that another can tell whether it lives, such as host, pid and start time. No line breaks. */
-  readonly owner: string;
-  /** Read at each use, since some backends learn it at their start. */
   readonly workspace: () => string;
-  /** Whether the processes are to outlive the environment's `stop`. @default false */
-  readonly keep?: boolean;
-  readonly sessionState?: (session: ShellSession) => Promise<SessionState>;
+  /** cwd and variables, one byte a character, of a session, or of a fresh one. */
+  readonly variables: (
+    session: ShellSession | undefined,
+  ) => Promise<{ readonly cwd: string; readonly variables: ReadonlyMap<string, string | null> }>;
 }
 
 export interface ShellProcesses extends EnvironmentProcesses {
   /**
    * Ends all processes of the environment with everything that they started, and removes their records.
-   * @returns what survived; its records stay
+   * @throws {MoorageError} CLEANUP_FAILED naming what survived; its records stay
    */
-  stopAll(): Promise<readonly LeftProcess[]>;
+  stopAll(): Promise<void>;
+  /** Whether something inside the environment listens on this TCP port. */
+  listening(port: number): Promise<boolean>;
 }
 
-export function createShellProcesses(options: ShellProcessesOptions): ShellProcesses {
-  const { system, environmentId, owner } = options;
-
-  const records = async () =>
-    listRecords(system, await recordsFolder(system), {
-      adopt: { environmentId, owner },
-      retentionMs: limits.processRetentionMs,
-    });
-  const list = async (): Promise<readonly ProcessInfo[]> => (await records()).map(({ info }) => info);
+/** Members expect that the environment was started; options are checked as those of `exec` are. */
+export function createProcesses(system: SystemShell, facts: ProcessesFacts): ShellProcesses {
+  const list = async (): Promise<readonly ProcessInfo[]> =>
+    listProcesses(system, await recordsFolder(system));
   const handle = async (id: string): Promise<EnvironmentProcess> =>
     new ShellProcess(system, `${await recordsFolder(system)}/${id}`, id);
 
-  const start = async (command: Command, startOptions: ProcessOptions = {}): Promise<EnvironmentProcess> => {
-    const state = startOptions.session ? await options.sessionState?.(startOptions.session) : undefined;
-    const base = state?.cwd ?? startOptions.session?.cwd ?? options.workspace();
-    const pty = startOptions.pty ?? false;
+  const start = async (command: Command, options: ProcessOptions = {}): Promise<EnvironmentProcess> => {
+    checkCommand(command);
+    const { cwd, env = {}, session, title } = options;
+    checkOptions({ env, ...(cwd !== undefined && { cwd }) });
+    const state = await facts.variables(session);
+    const base = session ? fromBytes(state.cwd) : facts.workspace();
+    const pty = checkPty(options.pty ?? false);
+    const variables = new Map<string, string | null>();
+    for (const [name, value] of state.variables)
+      variables.set(name, value === null ? null : fromBytes(value));
+    for (const [name, value] of Object.entries(pty ? TERMINAL_VARIABLES : {})) variables.set(name, value);
+    for (const [name, value] of Object.entries(env)) variables.set(name, value);
     const request = {
       command,
-      title: startOptions.title ?? null,
-      cwd: startOptions.cwd === undefined ? base : posix.resolve(base, startOptions.cwd),
-      env: startOptions.env ?? {},
-      prelude: state?.prelude ?? "",
-      pty: pty === true ? { columns: 80, rows: 24 } : pty || null,
-      stdin: startOptions.stdin !== "closed" || pty !== false,
-      environmentId,
-      owner,
-      kept: options.keep ?? false,
+      title: title ?? null,
+      cwd: cwd === undefined ? base : resolveCwd(cwd, base, system.home),
+      variables,
+      pty,
+      stdin: options.stdin !== "closed" || pty !== null,
+      environmentId: facts.environmentId,
     };
     const folder = await recordsFolder(system);
     let id = await launch(system, folder, request);
     if (id === null) {
       // Lost processes count until they are looked at.
-      await records();
+      await list();
       id = await launch(system, folder, request);
     }
     if (id !== null) return handle(id);
     throw new MoorageError(
       "EXECUTION_REFUSED",
       `Cannot start the process: ${limits.maxProcesses} run already`,
-      { suggestion: "End a background process first; list shows them." },
+      { suggestion: "End a background process first." },
     );
   };
 
   const get = async (id: string): Promise<EnvironmentProcess> => {
     const found = (await list()).filter(
-      (info) => info.id === id || (id.length >= 4 && info.id.startsWith(id)),
+      (info) => info.id === id || (id.length >= PREFIX_MIN && info.id.startsWith(id)),
     );
     const [only] = found;
     if (only && found.length === 1) return handle(only.id);
@@ -105,10 +99,28 @@ export function createShellProcesses(options: ShellProcessesOptions): ShellProce
     );
   };
 
-  const stopAll = async (): Promise<readonly LeftProcess[]> =>
-    endRecords(system, await recordsFolder(system), await records());
+  const stopAll = async (): Promise<void> => {
+    const folder = await recordsFolder(system);
+    const survivors = await endProcesses(system, folder, await listProcesses(system, folder));
+    if (survivors.length === 0) return;
+    const names = survivors.map(({ pid, command }) => `${pid} (${command})`).join(", ");
+    throw new MoorageError("CLEANUP_FAILED", `Cannot end processes: ${names}`, { details: { survivors } });
+  };
 
-  return { start, list, get, stopAll };
+  return { start, list, get, stopAll, listening: (port) => isListening(system, port) };
+}
+
+const PREFIX_MIN = 4;
+
+function checkPty(pty: boolean | PtySize): PtySize | null {
+  if (pty === true) return { columns: 80, rows: 24 };
+  if (pty === false) return null;
+  for (const name of ["columns", "rows"] as const) {
+    if (!(Number.isInteger(pty[name]) && pty[name] > 0 && pty[name] < 65_536)) {
+      throw new RangeError(`${name} must be between 1 and 65535, not ${pty[name]}`);
+    }
+  }
+  return pty;
 }
 
 class ShellProcess implements EnvironmentProcess {
@@ -125,8 +137,8 @@ class ShellProcess implements EnvironmentProcess {
   async info(): Promise<ProcessInfo> {
     const script = recordScript(this.#folder, 'show "$folder"\nfolder=${folder%/*}\nsizes');
     const { stdout } = await this.#system.run(script);
-    const [record] = parseRecords(stdout);
-    if (record) return record.info;
+    const [info] = parseRecords(stdout);
+    if (info) return info;
     throw this.#missing();
   }
 

@@ -18,7 +18,10 @@ export interface StreamEnd {
   /** Null when unknown. */
   readonly exitCode: number | null;
   readonly signal: string | null;
-  /** Set when the connection or the environment broke, instead of the program ending. */
+  /**
+   * Set when the connection or the environment broke, instead of the program ending. With `details.undelivered`,
+   * the last bytes written to stdin were provably not sent.
+   */
   readonly lost: MoorageError | null;
 }
 

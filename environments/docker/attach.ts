@@ -1,0 +1,84 @@
+/**
+ * Joining a container that someone else owns. It is never stopped, changed or removed; what we started in it carries
+ * a marker variable, and is ended by it when we leave.
+ */
+import { MoorageError } from "../../src/errors.ts";
+import type { DockerClient } from "./client.ts";
+import { type DockerContainer, inspectContainer } from "./container.ts";
+import { adoptContainer } from "./create.ts";
+import type { DockerSettings } from "./settings.ts";
+
+const MARKER = "MOORAGE_SESSION";
+
+/** In every program's initial environment, by which its whole tree is known. */
+export function markerEnv(session: string): Record<string, string> {
+  return { [MARKER]: session };
+}
+
+/**
+ * @throws {MoorageError} CONTAINER_MISSING when there is none or it does not run, CONTAINER_PAUSED, SHELL_MISSING, DOCKER_*
+ */
+export async function attachContainer(
+  client: DockerClient,
+  settings: DockerSettings,
+  session: string,
+): Promise<DockerContainer> {
+  const name = settings.attach ?? "";
+  const { Id, State } = await inspectContainer(client, name);
+  const details = { container: Id };
+  if (State.Paused) {
+    throw new MoorageError("CONTAINER_PAUSED", `Cannot attach to container "${name}": it is paused`, {
+      details,
+    });
+  }
+  if (!State.Running) {
+    throw new MoorageError(
+      "CONTAINER_MISSING",
+      `Cannot attach to container "${name}": it is ${State.Status}`,
+      {
+        details,
+        suggestion: "Start the container first.",
+      },
+    );
+  }
+  const container = await adoptContainer(client, Id, settings, false);
+  container.env = { ...container.env, ...markerEnv(session) };
+  try {
+    // Also proves that there is a shell.
+    await container.run(["/bin/sh", "-c", ":"]);
+  } catch (error) {
+    await container.detach();
+    throw error;
+  }
+  return container;
+}
+
+/** Ends them until none is left: one may start another while it is being ended. */
+const END_SCRIPT = `
+round=0
+while [ $round -lt 20 ]; do
+  round=$((round + 1)) left=
+  for file in $(grep -lsF "$1" /proc/[0-9]*/environ); do
+    pid=\${file#/proc/} pid=\${pid%/environ}
+    kill -9 "$pid" 2>/dev/null && left=1
+  done
+  [ -n "$left" ] || exit 0
+done
+exit 1
+`;
+
+/** @throws {MoorageError} CLEANUP_FAILED when something of ours is still there */
+export async function endOurProcesses(container: DockerContainer, session: string): Promise<void> {
+  const argv = ["/bin/sh", "-c", END_SCRIPT, "sh", `${MARKER}=${session}`];
+  // The script itself must not be found.
+  const { exitCode } = await container.run(argv, { env: { [MARKER]: "" } });
+  if (exitCode === 0) return;
+  throw new MoorageError(
+    "CLEANUP_FAILED",
+    `Processes of ours may be left in container "${container.facts.name}"`,
+    {
+      details: { container: container.facts.id },
+      suggestion: `End the processes that carry ${MARKER}=${session} in their variables.`,
+    },
+  );
+}

@@ -1,0 +1,257 @@
+/** The life of a Docker environment: which container it has, how it gets one, loses it and gets another. */
+import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
+import type { Capability, EnvironmentProgress, Health } from "../base.ts";
+import type { Recovery, ShellBackend } from "../shell/backend.ts";
+import type { ShellStream, StreamRequest } from "../shell/stream.ts";
+import { attachContainer, endOurProcesses } from "./attach.ts";
+import { DockerClient } from "./client.ts";
+import type { DockerContainer } from "./container.ts";
+import { createContainer, DEFAULT_WORKSPACE } from "./create.ts";
+import { probe } from "./health.ts";
+import { findKept, revive, works } from "./keep.ts";
+import { OutOfMemory } from "./memory.ts";
+import { newSessionToken } from "./owner.ts";
+import { DockerPool } from "./pool.ts";
+import { reapWith } from "./reap.ts";
+import { checkOptions, type DockerOptions, type DockerSettings } from "./settings.ts";
+
+const LOST = "its running processes, variables and files outside a mounted workspace are lost";
+
+export class DockerBackend implements ShellBackend {
+  readonly name = "docker";
+  readonly isolation = "container";
+  readonly capabilities: ReadonlySet<Capability>;
+  readonly description: string;
+  /** An image's own PATH is final; a login shell would replace it by its distribution's. */
+  readonly readsLogin = false;
+  readonly #settings: DockerSettings;
+  readonly #client: DockerClient;
+  readonly #environment: string;
+  readonly #session = newSessionToken();
+  readonly #pool: DockerPool | null;
+  /** Whether the pool lives and ends with this environment. */
+  readonly #ownsPool: boolean;
+  #container: DockerContainer | null = null;
+  /** The last container that a recovery made. */
+  #remade: DockerContainer | null = null;
+  #memory: OutOfMemory | null = null;
+  #sweep: Promise<unknown> = Promise.resolve();
+  #recovering: Promise<Recovery | null> | null = null;
+  #lastRecovery: Recovery | null = null;
+  #stopped = true;
+
+  /** @throws {MoorageError} INVALID_SPEC, UNSUPPORTED */
+  constructor(options: DockerOptions) {
+    this.#settings = checkOptions(options);
+    const { endpoint, pool } = options;
+    this.#client = new DockerClient(endpoint ? () => endpoint : undefined);
+    this.#environment = this.#settings.id ?? newSessionToken();
+    this.#ownsPool = typeof pool === "number" && pool > 0;
+    this.#pool = this.#ownsPool
+      ? new DockerPool(options, Number(pool))
+      : pool instanceof DockerPool
+        ? pool
+        : null;
+    if (this.#pool && !sameContainers(this.#pool.settings, this.#settings)) {
+      throw new MoorageError("INVALID_SPEC", "Cannot use this pool: its containers have other options");
+    }
+    const { image, attach, keep } = this.#settings;
+    this.description = image ?? `container ${attach}`;
+    this.capabilities = new Set<Capability>(keep || attach !== null ? ["reattach"] : []);
+  }
+
+  get workspace(): string {
+    const fallback = this.#settings.workspace ?? DEFAULT_WORKSPACE;
+    return this.#container?.facts.workspace ?? fallback;
+  }
+
+  get exposedHostPaths(): readonly string[] {
+    const { mount } = this.#settings;
+    return this.#container?.facts.hostPaths ?? (mount === null ? [] : [mount]);
+  }
+
+  /** Id of the container at the moment; null when there is none. */
+  get containerId(): string | null {
+    return this.#container?.facts.id ?? null;
+  }
+
+  async start(onProgress: (progress: EnvironmentProgress) => void): Promise<void> {
+    if (this.#container) return;
+    this.#stopped = false;
+    if (this.#settings.attach === null) this.#sweepOrphans();
+    this.#use(await this.#obtain(onProgress));
+  }
+
+  async stop(options: { readonly keep: boolean }): Promise<void> {
+    this.#stopped = true;
+    await this.#recovering?.catch(() => {}); // its own callers are told
+    const container = this.#container;
+    this.#container = null;
+    const work = [
+      this.#sweep,
+      this.#ownsPool ? this.#pool?.stop() : undefined,
+      this.#release(container, options.keep),
+    ];
+    const failed = (await Promise.allSettled(work)).find((result) => result.status === "rejected");
+    if (failed) throw failed.reason;
+  }
+
+  async openStream(request: StreamRequest): Promise<ShellStream> {
+    const container = this.#container;
+    if (!container) {
+      throw new MoorageError(
+        "ENVIRONMENT_STOPPED",
+        `Cannot start a program: ${this.description} is not started`,
+      );
+    }
+    return await container.openStream(request);
+  }
+
+  health(): Promise<Health> {
+    return probe(this.#client, this.#settings, this.#container);
+  }
+
+  /** Side by side callers share one recovery; one that speaks of an earlier container gets the note of its loss. */
+  recover(error: MoorageError): Promise<Recovery | null> {
+    this.#recovering ??= this.#recover(error).finally(() => {
+      this.#recovering = null;
+    });
+    return this.#recovering;
+  }
+
+  async explainExit(exitCode: number, startedAt: number): Promise<string | null> {
+    return (await this.#memory?.explain(exitCode, startedAt)) ?? null;
+  }
+
+  async #obtain(onProgress: (progress: EnvironmentProgress) => void): Promise<DockerContainer> {
+    const settings = this.#settings;
+    if (settings.attach !== null) return await attachContainer(this.#client, settings, this.#session);
+    if (settings.keep) {
+      const kept = await findKept(this.#client, settings, this.#environment);
+      if (kept) return kept;
+    }
+    const warm = this.#pool?.take();
+    if (warm) return warm;
+    const identity = { environment: this.#environment, session: this.#session };
+    onProgress({ message: `Starting a container from ${settings.image}` });
+    return await createContainer(this.#client, settings, identity, onProgress);
+  }
+
+  #use(container: DockerContainer): void {
+    this.#container = container;
+    this.#memory = new OutOfMemory(
+      container,
+      this.#settings.attach === null ? this.#settings.memoryBytes : 0,
+    );
+  }
+
+  async #release(container: DockerContainer | null, keep: boolean): Promise<void> {
+    if (!container) return;
+    if (!container.facts.owned) {
+      try {
+        if (!container.watch.loss) await endOurProcesses(container, this.#session);
+      } catch (error) {
+        // With the container our processes went too; one that is paused keeps them, and that is told.
+        if (!isMoorageError(error, "CONTAINER_MISSING") && !isMoorageError(error, "ENVIRONMENT_LOST"))
+          throw error;
+      } finally {
+        await container.detach();
+      }
+    } else if (keep) {
+      await container.detach();
+    } else {
+      await container.remove();
+    }
+  }
+
+  /** In the background, so that a start does not wait for others' remains; `stop` does. */
+  #sweepOrphans(): void {
+    // What cannot be removed now is removed by a later start or `moor reap`; it is no reason to fail this one.
+    this.#sweep = reapWith(this.#client).catch(() => {});
+  }
+
+  async #recover(error: MoorageError): Promise<Recovery | null> {
+    const container = this.#container;
+    if (!container || this.#stopped) return null;
+    if (/^(DOCKER_|CONTAINER_PAUSED|SHELL_MISSING|ABORTED)/.test(error.code)) return null;
+    const subject = error.details.container;
+    if (typeof subject === "string" && subject !== container.facts.id) return this.#lastRecovery;
+    const recovery = await this.#replace(container, await stateOf(container));
+    if (recovery) this.#lastRecovery = recovery;
+    return recovery;
+  }
+
+  async #replace(old: DockerContainer, state: ContainerState): Promise<Recovery | null> {
+    if (state === "paused") return null;
+    const { name, owned, id } = old.facts;
+    if (state === "works") {
+      if (!old.watch.loss) return null;
+      // It was stopped and started: the same files, but a new life that needs a new watch.
+      const again = owned
+        ? await revive(this.#client, this.#settings, id, false)
+        : await attachContainer(this.#client, this.#settings, this.#session);
+      if (!again) return null;
+      await old.detach();
+      this.#use(again);
+      return { note: `Container "${name}" was restarted from outside; its running processes are lost` };
+    }
+    if (!owned) return await this.#rejoin(old);
+    // What recovery made and never worked would not work the next time either.
+    if (old === this.#remade && !old.proven) return null;
+    if (this.#settings.keep && state === "stopped") {
+      const again = await revive(this.#client, this.#settings, id, true);
+      if (again) {
+        await old.detach();
+        this.#use(again);
+        return {
+          note: `Container "${name}" was stopped from outside and started again; its running processes are lost`,
+        };
+      }
+    }
+    const left = await old.remove().then(
+      () => "",
+      (error: unknown) => `; ${toMoorageError(error).message}`,
+    );
+    this.#remade = await this.#obtain(() => {});
+    this.#use(this.#remade);
+    return { note: `Container "${name}" was ${state} from outside and a new one was made; ${LOST}${left}` };
+  }
+
+  /** Its owner may have made another of that name. */
+  async #rejoin(old: DockerContainer): Promise<Recovery | null> {
+    try {
+      const again = await attachContainer(this.#client, this.#settings, this.#session);
+      await old.detach();
+      this.#use(again);
+      return {
+        note: `Container "${old.facts.name}" was replaced by its owner; what ran in the old one is lost`,
+      };
+    } catch (error) {
+      // The caller's own error says already that it is gone.
+      if (isMoorageError(error, "CONTAINER_MISSING")) return null;
+      throw error;
+    }
+  }
+}
+
+type ContainerState = "works" | "paused" | "stopped" | "removed" | "broken";
+
+async function stateOf(container: DockerContainer): Promise<ContainerState> {
+  try {
+    const { State } = await container.inspect(limits.dockerRequestTimeoutMs);
+    if (State.Paused) return "paused";
+    if (!State.Running) return "stopped";
+    return (await works(container)) ? "works" : "broken";
+  } catch (error) {
+    if (isMoorageError(error, "CONTAINER_MISSING")) return "removed";
+    if (isMoorageError(error, "CONTAINER_PAUSED")) return "paused";
+    throw error;
+  }
+}
+
+/** Whether a pool's containers are what these settings would make; names and variables come later. */
+function sameContainers(pool: DockerSettings, own: DockerSettings): boolean {
+  const key = (settings: DockerSettings) => JSON.stringify({ ...settings, id: null });
+  return key(pool) === key(own);
+}

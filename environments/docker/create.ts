@@ -1,0 +1,263 @@
+/**
+ * Makes a container that is safe by default and keeps itself alive with nothing but /bin/sh, then prepares its
+ * workspace and home for the user that commands run as.
+ */
+import type Dockerode from "dockerode";
+import { type ErrorCode, isMoorageError, MoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
+import type { EnvironmentProgress } from "../base.ts";
+import type { DockerClient } from "./client.ts";
+import { DockerContainer, inspectContainer, removeContainer } from "./container.ts";
+import { type CheckedMount, checkMount, mountUser } from "./mount.ts";
+import { LABELS, ownerLabel } from "./owner.ts";
+import { pullImage } from "./pull.ts";
+import type { DockerSettings } from "./settings.ts";
+
+/** What a container's labels and name say about whose it is. */
+export interface ContainerIdentity {
+  readonly environment: string;
+  readonly session: string;
+}
+
+export const DEFAULT_WORKSPACE = "/workspace";
+
+/**
+ * What root inside needs to install packages, to serve files of other owners, and to end programs that changed
+ * their user. Everything else is dropped; a user other than root has none of them.
+ */
+const CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL"];
+
+/** Waits on a stdin that nobody writes to: no process, no timer, no program beside the shell. */
+const MAIN_SCRIPT = "while IFS= read -r _; do :; done; while sleep 3600; do :; done";
+
+const SCRATCH = "rw,exec,nosuid,nodev";
+
+/**
+ * Creates and starts a container, pulling its image when it is not there.
+ *
+ * @throws {MoorageError} IMAGE_MISSING, IMAGE_PULL_FAILED, CONTAINER_START_FAILED, SHELL_MISSING, UNSAFE_MOUNT, DOCKER_*
+ */
+export async function createContainer(
+  client: DockerClient,
+  settings: DockerSettings,
+  identity: ContainerIdentity,
+  onProgress: (progress: EnvironmentProgress) => void,
+): Promise<DockerContainer> {
+  const mount = settings.mount === null ? null : await checkMount(settings.mount, client.endpoint);
+  const user = settings.user ?? (mount && mountUser(mount, await isRootless(client)));
+  const image = settings.image ?? "";
+  const name = `moorage-${identity.environment.slice(0, 40)}-${crypto.randomUUID().slice(0, 8)}`;
+  const body = containerBody(settings, identity, mount, user);
+  const create = () =>
+    startStep(client, `create a container from "${image}"`, name, image, (docker, abortSignal) =>
+      docker.createContainer(createOptions(name, settings.platform, body, abortSignal)),
+    );
+  let created: Dockerode.Container;
+  try {
+    created = await create();
+  } catch (error) {
+    if (!isMoorageError(error, "IMAGE_MISSING") || settings.pull === "never") throw error;
+    await pullImage(client, image, { platform: settings.platform, onProgress });
+    created = await create();
+  }
+  try {
+    await requireShell(client, created.id, image);
+    await startStep(client, `start a container from "${image}"`, created.id, image, (docker, abortSignal) =>
+      docker.getContainer(created.id).start({ abortSignal }),
+    );
+    return await adoptContainer(client, created.id, settings, true);
+  } catch (error) {
+    await removeContainer(client, created.id);
+    throw error;
+  }
+}
+
+/** A running container with its user's folders prepared and its events watched. */
+export async function adoptContainer(
+  client: DockerClient,
+  id: string,
+  settings: DockerSettings,
+  owned: boolean,
+): Promise<DockerContainer> {
+  const info = await inspectContainer(client, id);
+  const workspace = settings.workspace ?? (owned ? DEFAULT_WORKSPACE : info.Config.WorkingDir || "/");
+  const container = new DockerContainer(client, {
+    id: info.Id,
+    name: info.Name.replace(/^\//, ""),
+    image: info.Config.Image,
+    user: info.Config.User,
+    workspace,
+    hostPaths: hostPaths(info),
+    owned,
+  });
+  container.env = settings.env;
+  await container.watch.open();
+  try {
+    if (owned) await prepare(container, settings);
+    else if (settings.user !== null) container.user = settings.user;
+    return container;
+  } catch (error) {
+    await container.detach();
+    throw error;
+  }
+}
+
+/** An engine's failure here is the container's, unless its code says more. */
+async function startStep<Result>(
+  client: DockerClient,
+  action: string,
+  container: string,
+  image: string,
+  request: (docker: Dockerode, abortSignal: AbortSignal) => Promise<Result>,
+): Promise<Result> {
+  const fallback: ErrorCode = "CONTAINER_START_FAILED";
+  try {
+    return await client.call(action, request, { fallback, image, container });
+  } catch (error) {
+    // A request that got no answer may still be carried out.
+    if (isMoorageError(error, "DOCKER_UNREACHABLE") && /no answer within/.test(error.message)) {
+      await removeContainer(client, container).catch(() => {}); // the first failure is the one to tell
+    }
+    if (isMoorageError(error, "CONTAINER_MISSING")) {
+      throw new MoorageError(fallback, error.message, { details: error.details, cause: error.cause });
+    }
+    if (isMoorageError(error, fallback) && /\/bin\/sh": .*no such file/i.test(error.message)) {
+      throw shellMissing(image, error);
+    }
+    throw error;
+  }
+}
+
+function createOptions(name: string, platform: string | null, body: object, abortSignal: AbortSignal) {
+  // With `_query` and `_body` the library keeps the record out of the URL; its types do not know them.
+  const options = { _query: { name, ...(platform && { platform }) }, _body: body, abortSignal };
+  return options as unknown as Dockerode.ContainerCreateOptions;
+}
+
+function containerBody(
+  settings: DockerSettings,
+  identity: ContainerIdentity,
+  mount: CheckedMount | null,
+  user: string | null,
+): Dockerode.ContainerCreateOptions {
+  const workspace = settings.workspace ?? DEFAULT_WORKSPACE;
+  const ownVolume = settings.readOnly && !mount;
+  return {
+    Image: settings.image ?? "",
+    Entrypoint: ["/bin/sh", "-c", MAIN_SCRIPT],
+    Cmd: [],
+    OpenStdin: true,
+    WorkingDir: workspace,
+    ...(user !== null && { User: user }),
+    // The image's own check would run programs that nobody here asks about.
+    Healthcheck: { Test: ["NONE"] },
+    StopTimeout: limits.dockerStopGraceSeconds,
+    Labels: {
+      [LABELS.owner]: ownerLabel(),
+      [LABELS.session]: identity.session,
+      [LABELS.environment]: identity.environment,
+      [LABELS.createdAt]: new Date().toISOString(),
+      ...(settings.keep && { [LABELS.keep]: "true" }),
+    },
+    HostConfig: {
+      Init: true,
+      CapDrop: ["ALL"],
+      CapAdd: CAPABILITIES,
+      SecurityOpt: ["no-new-privileges"],
+      Privileged: false,
+      PidsLimit: settings.pidsLimit,
+      ...(settings.memoryBytes > 0 && { Memory: settings.memoryBytes, MemorySwap: settings.memoryBytes }),
+      ...(settings.nanoCpus > 0 && { NanoCpus: settings.nanoCpus }),
+      ShmSize: settings.shmBytes,
+      RestartPolicy: { Name: "no" },
+      ...(settings.readOnly && {
+        ReadonlyRootfs: true,
+        Tmpfs: { "/tmp": `${SCRATCH},mode=1777`, "/var/tmp": `${SCRATCH},mode=1777`, "/run": SCRATCH },
+      }),
+      Mounts: [
+        ...(mount ? [{ Type: "bind" as const, Source: mount.hostPath, Target: workspace }] : []),
+        ...(ownVolume ? [{ Type: "volume" as const, Source: "", Target: workspace }] : []),
+      ],
+    },
+  };
+}
+
+async function requireShell(client: DockerClient, id: string, image: string): Promise<void> {
+  try {
+    await client.call(`look for /bin/sh in "${image}"`, (docker, abortSignal) =>
+      docker.getContainer(id).infoArchive({ path: "/bin/sh", abortSignal }),
+    );
+  } catch (error) {
+    if (isMoorageError(error) && error.details.statusCode === 404) throw shellMissing(image, error);
+    throw error;
+  }
+}
+
+function shellMissing(image: string, cause: unknown): MoorageError {
+  return new MoorageError("SHELL_MISSING", `Cannot use image "${image}": it has no /bin/sh`, { cause });
+}
+
+async function isRootless(client: DockerClient): Promise<boolean> {
+  const info: unknown = await client.call("ask about the engine", (docker) => docker.info());
+  const options =
+    typeof info === "object" && info !== null && "SecurityOptions" in info ? info.SecurityOptions : [];
+  return Array.isArray(options) && options.some((option) => String(option).includes("name=rootless"));
+}
+
+/** Writable folders of the host in a container; the host's root when it has the host's own powers. */
+function hostPaths(info: Dockerode.ContainerInspectInfo): string[] {
+  const { Privileged, PidMode } = info.HostConfig;
+  if (Privileged || PidMode === "host") return ["/"];
+  const sources = info.Mounts.filter((mount) => mount.Type === "bind" && mount.RW).map(
+    ({ Source }) => Source,
+  );
+  return sources.some((source) => /\.sock$/.test(source)) ? ["/"] : sources;
+}
+
+/**
+ * Gives a user other than root, or any user on a read-only root, a home and a workspace of its own. Prints the home.
+ * Arguments: user, workspace, and whether the workspace is mounted. As root, whatever the user.
+ */
+const PREPARE_SCRIPT = `
+user=$1 workspace=$2 mounted=$3
+name=\${user%%:*} uid= gid= home=
+case $user in *:*) group=\${user#*:} ;; *) group= ;; esac
+if [ -r /etc/passwd ]; then
+  while IFS=: read -r n _ u g _ h _; do
+    if [ "$n" = "$name" ] || [ "$u" = "$name" ]; then uid=$u gid=$g home=$h; break; fi
+  done </etc/passwd
+fi
+case $name in '' | *[!0-9]*) ;; *) uid=$name ;; esac
+owner=\${uid:-$name}:\${group:-\${gid:-0}}
+mine() {
+  [ -d "$1" ] || return 1
+  set -- $(ls -dn "$1")
+  [ "$3" = "$uid" ]
+}
+make() { mkdir -p "$1" && chown "$owner" "$1" && [ -w "$1" ]; } 2>/dev/null
+case $home in / | /nonexistent | /dev/null | '') home=/home/moorage ;; esac
+if [ -d "$home" ]; then
+  mine "$home" || home=/home/moorage
+fi
+{ mine "$home" && [ -w "$home" ]; } || make "$home" || { home=/tmp/moorage-home && make "$home"; } || home=
+if [ "$mounted" = 0 ] && ! mine "$workspace" && [ ! -k "$workspace" ]; then
+  [ -n "$(ls -A "$workspace" 2>/dev/null)" ] || make "$workspace"
+fi
+printf '%s' "$home"
+`;
+
+async function prepare(container: DockerContainer, settings: DockerSettings): Promise<void> {
+  const { user, workspace, name } = container.facts;
+  const isRoot = /^(0|root)?(:.*)?$/.test(user);
+  if (isRoot && !settings.readOnly) return;
+  const mounted = settings.mount === null ? "0" : "1";
+  const argv = ["/bin/sh", "-c", PREPARE_SCRIPT, "sh", user || "0", workspace, mounted];
+  const { stdout, exitCode } = await container.run(argv, { user: "0:0" });
+  if (exitCode !== 0) {
+    throw new MoorageError(
+      "CONTAINER_START_FAILED",
+      `Cannot prepare the folders of user "${user}" in container "${name}": exit code ${exitCode}`,
+    );
+  }
+  if (stdout) container.env = { HOME: stdout, ...container.env };
+}

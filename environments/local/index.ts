@@ -1,0 +1,71 @@
+/** This machine itself: the user's own shell, no isolation. */
+import { stat } from "node:fs/promises";
+import { resolve } from "node:path";
+import { MoorageError } from "../../src/errors.ts";
+import type { BaseEnvironment, Capability, Health } from "../base.ts";
+import type { ShellBackend } from "../shell/backend.ts";
+import { createShellEnvironment, type ShellEnvironmentOptions } from "../shell/environment.ts";
+import { removeRecord, writeRecord } from "./owners.ts";
+import { reapLocal } from "./reap.ts";
+import { spawnStream } from "./spawn.ts";
+import { scrubbedVariables } from "./variables.ts";
+
+export type LocalOptions = ShellEnvironmentOptions;
+
+const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>(["pty", "ports", "reattach"]);
+
+async function checkFolder(path: string): Promise<MoorageError | null> {
+  try {
+    if ((await stat(path)).isDirectory()) return null;
+    return new MoorageError("WORKDIR_MISSING", `Cannot work in "${path}": it is no folder`);
+  } catch (error) {
+    return new MoorageError("WORKDIR_MISSING", `Cannot work in "${path}": there is no such folder`, {
+      cause: error,
+    });
+  }
+}
+
+/**
+ * An environment on this machine. Commands see the host's variables without credentials; everything the user may
+ * read or change, they may.
+ *
+ * @param options.workspace @default the current folder
+ */
+export function createLocalEnvironment(options: LocalOptions): BaseEnvironment {
+  const workspace = resolve(options.workspace ?? process.cwd());
+  let id = options.id ?? "";
+  const backend: ShellBackend = {
+    name: "local",
+    isolation: "none",
+    capabilities: CAPABILITIES,
+    description: "this machine",
+    workspace,
+    exposedHostPaths: ["/"],
+    start: async () => {
+      const problem = await checkFolder(workspace);
+      if (problem) throw problem;
+      await reapLocal({ stateDir: options.stateDir });
+      await writeRecord(options.stateDir, {
+        id,
+        workspace,
+        createdAt: new Date().toISOString(),
+        keep: options.keep ?? false,
+      });
+    },
+    stop: async ({ keep }) => {
+      if (!keep) await removeRecord(options.stateDir, id);
+    },
+    openStream: ({ argv, env }) =>
+      spawnStream({ argv, env: { ...scrubbedVariables(process.env), ...env }, cwd: workspace }),
+    health: async (): Promise<Health> => {
+      const problem = await checkFolder(workspace);
+      if (!problem) return { healthy: true };
+      return { healthy: false, code: problem.code, reason: problem.message, suggestion: problem.suggestion };
+    },
+    // A machine that is lost takes its orchestrator with it.
+    recover: async () => null,
+  };
+  const environment = createShellEnvironment(backend, { ...options, workspace });
+  id = environment.id;
+  return environment;
+}

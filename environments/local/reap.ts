@@ -1,0 +1,86 @@
+/** Ends what the environments of dead owners left running on this machine. */
+import { readdir, readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { limits } from "../../src/limits.ts";
+import { isOrphan, type LocalRecord, readRecords, removeRecord } from "./owners.ts";
+
+export interface ReapedEnvironment {
+  readonly id: string;
+  readonly processes: readonly number[];
+  /** Processes that are still there. */
+  readonly survivors: readonly number[];
+}
+
+const POLL_MS = 20;
+
+/** Processes whose variables at their start hold `text`. Unreadable ones belong to somebody else. */
+async function findMarked(text: string): Promise<number[]> {
+  const found: number[] = [];
+  for (const name of await readdir("/proc")) {
+    if (!/^\d+$/.test(name)) continue;
+    try {
+      if ((await readFile(`/proc/${name}/environ`, "latin1")).includes(text)) found.push(Number(name));
+    } catch {
+      // Gone, or not ours.
+    }
+  }
+  return found;
+}
+
+function send(pids: readonly number[], signal: NodeJS.Signals): void {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, signal);
+    } catch {
+      // Gone meanwhile.
+    }
+  }
+}
+
+async function endMarked(text: string): Promise<Omit<ReapedEnvironment, "id">> {
+  const seen = new Set<number>();
+  let living = await findMarked(text);
+  const started = performance.now();
+  while (living.length > 0) {
+    for (const pid of living) seen.add(pid);
+    const elapsedMs = performance.now() - started;
+    if (elapsedMs > limits.killGraceMs + limits.killVerifyMs) break;
+    send(living, "SIGCONT");
+    send(living, elapsedMs < limits.killGraceMs ? "SIGTERM" : "SIGKILL");
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    living = await findMarked(text);
+  }
+  return { processes: [...seen], survivors: living };
+}
+
+export interface ReapOptions {
+  readonly stateDir: string;
+  /** Kept environments of dead owners too. @default false */
+  readonly kept?: boolean;
+  /** Host folders that may hold private folders of environments. */
+  readonly temporaryFolders?: readonly string[];
+}
+
+/** Ends the processes of environments whose owner died, removes their private folders and records. */
+export async function reapLocal(options: ReapOptions): Promise<readonly ReapedEnvironment[]> {
+  const dead = (await readRecords(options.stateDir)).filter(
+    (record: LocalRecord) => isOrphan(record) && (options.kept || !record.keep),
+  );
+  const reaped: ReapedEnvironment[] = [];
+  for (const record of dead) {
+    const ended = await endMarked(`MOORAGE_WORKER=${record.id}.`);
+    const uid = process.getuid?.() ?? 0;
+    const folders = options.temporaryFolders ?? [
+      process.env.TMPDIR ?? "/tmp",
+      "/tmp",
+      "/var/tmp",
+      "/dev/shm",
+    ];
+    for (const folder of new Set(folders)) {
+      await rm(join(folder, `.moorage-${uid}`, record.id), { recursive: true, force: true });
+    }
+    if (ended.survivors.length === 0) await removeRecord(options.stateDir, record.id);
+    reaped.push({ id: record.id, ...ended });
+  }
+  return reaped;
+}

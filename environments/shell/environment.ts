@@ -1,0 +1,475 @@
+/**
+ * Makes a whole environment of a backend: resident shells for sessions and stateless commands, a system shell for
+ * our own scripts, files and background processes on top of it.
+ */
+import { randomBytes } from "node:crypto";
+import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
+import {
+  BaseEnvironment,
+  type Command,
+  type CommonOptions,
+  type EnvironmentFiles,
+  type EnvironmentInfo,
+  type EnvironmentOutputs,
+  type EnvironmentProcess,
+  type EnvironmentProcesses,
+  type ExecOptions,
+  type ExecResult,
+  type Health,
+  type LeftProcess,
+  type ProcessInfo,
+  type ProcessOptions,
+  type ShellSession,
+} from "../base.ts";
+import type { ShellBackend } from "./backend.ts";
+import { createFiles, FILE_LIBRARY } from "./files.ts";
+import { ownedOrphans } from "./left-behind.ts";
+import { loginDifference } from "./login.ts";
+import { OutputStore } from "./outputs.ts";
+import { WorkerPool } from "./pool.ts";
+import { endTree, findProcesses } from "./process-tree.ts";
+import { createProcesses, type ShellProcesses } from "./processes.ts";
+import {
+  abortedResult,
+  checkCommand,
+  checkOptions,
+  type RunnerHost,
+  type RunOutcome,
+  type RunRequest,
+  runCommand,
+  type YieldedCommand,
+} from "./runner.ts";
+import type { ShellKind } from "./script.ts";
+import { Session } from "./session.ts";
+import { emptyState, type ShellState, toBytes } from "./state.ts";
+import { ResidentSystemShell } from "./system.ts";
+import { WORKER_MARKER, type Worker, type WorkerFacts } from "./worker.ts";
+import { YieldedProcess } from "./yielded.ts";
+
+export interface ShellEnvironmentOptions extends CommonOptions {
+  /** Shell that runs commands. @default bash where there is one, else sh */
+  readonly shell?: ShellKind;
+}
+
+const IDLE_USER_SHELLS = 8;
+const IDLE_SYSTEM_SHELLS = 2;
+/** How often a set-aside shell's processes are looked for, growing to this, milliseconds. */
+const GONE_POLL_MAX_MS = 30_000;
+const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/;
+
+/** An id for an environment that nobody named. */
+export function randomEnvironmentId(): string {
+  return `env-${randomBytes(6).toString("hex")}`;
+}
+
+class ShellEnvironment extends BaseEnvironment {
+  readonly id: string;
+  readonly files: EnvironmentFiles;
+  readonly processes: EnvironmentProcesses;
+  readonly outputs: EnvironmentOutputs;
+  readonly #backend: ShellBackend;
+  readonly #options: ShellEnvironmentOptions;
+  readonly #outputStore: OutputStore;
+  readonly #system: ResidentSystemShell;
+  readonly #shellProcesses: ShellProcesses;
+  readonly #yielded = new Map<string, YieldedProcess>();
+  readonly #sessions = new Set<Session>();
+  readonly #stopping = new AbortController();
+  readonly #running = new Set<Promise<unknown>>();
+  readonly #prefix: string;
+  #users: WorkerPool;
+  #systems: WorkerPool;
+  #facts: WorkerFacts | null = null;
+  #starting: Promise<void> | null = null;
+  #stopped: Promise<void> | null = null;
+  #recovering: Promise<string | null> | null = null;
+  /** Told to every call once; a session learns of a loss that another call met. */
+  #generation = 0;
+
+  constructor(backend: ShellBackend, options: ShellEnvironmentOptions) {
+    super();
+    if (options.id !== undefined && !ID.test(options.id)) {
+      throw new MoorageError(
+        "INVALID_ARGUMENTS",
+        `Cannot use "${options.id}" as an environment's id: 1 to 64 letters, digits, "_" and "-"`,
+      );
+    }
+    this.id = options.id ?? randomEnvironmentId();
+    this.#backend = backend;
+    this.#options = options;
+    this.#prefix = `${this.id}.${randomBytes(4).toString("hex")}`;
+    this.#users = this.#makePool("user");
+    this.#systems = this.#makePool("system");
+    this.#outputStore = new OutputStore(options.stateDir);
+    this.outputs = this.#outputStore;
+    this.#system = new ResidentSystemShell({
+      acquire: async () => (await this.#acquire("system")).worker,
+      release: (worker) => this.#systems.release(worker),
+      discard: (worker) => this.#systems.discard(worker),
+      endCall: async (worker) => void (await this.#endTree(worker)),
+      facts: () => this.#requireFacts(),
+      environmentId: this.id,
+    });
+    this.files = createFiles(this.#system, { workspace: () => this.workspace });
+    this.#shellProcesses = createProcesses(this.#system, {
+      environmentId: this.id,
+      workspace: () => this.workspace,
+      variables: async (session) => {
+        const state = session instanceof Session ? await session.state() : await this.#freshState();
+        return { cwd: state.cwd, variables: state.variables };
+      },
+    });
+    this.processes = {
+      start: (command: Command, processOptions?: ProcessOptions) =>
+        this.#startProcess(command, processOptions),
+      list: () => this.#listProcesses(),
+      get: (id: string) => this.#getProcess(id),
+    };
+  }
+
+  get backend(): string {
+    return this.#backend.name;
+  }
+
+  get workspace(): string {
+    return this.#backend.workspace;
+  }
+
+  get isolation() {
+    return this.#backend.isolation;
+  }
+
+  get capabilities() {
+    return this.#backend.capabilities;
+  }
+
+  info(): EnvironmentInfo {
+    return {
+      id: this.id,
+      backend: this.backend,
+      workspace: this.workspace,
+      isolation: this.isolation,
+      description: this.#backend.description,
+      shell: this.#facts?.shell ?? null,
+      exposedHostPaths: this.#backend.exposedHostPaths,
+    };
+  }
+
+  health(): Promise<Health> {
+    return this.#backend.health();
+  }
+
+  start(): Promise<void> {
+    if (this.#stopped) return Promise.reject(this.#stoppedError());
+    this.#starting ??= this.#start().catch((error: unknown) => {
+      this.#starting = null;
+      throw error;
+    });
+    return this.#starting;
+  }
+
+  async exec(command: Command, options: ExecOptions = {}): Promise<ExecResult> {
+    checkCommand(command);
+    checkOptions(options);
+    if (this.#stopped) throw this.#stoppedError();
+    if (options.abortSignal?.aborted) return abortedResult(this.workspace);
+    const state = await this.#freshState();
+    const { result } = await this.#run({
+      command,
+      options,
+      state,
+      base: this.workspace,
+      dump: false,
+      abortSignals: [],
+    });
+    return result;
+  }
+
+  async openSession(
+    options: { readonly cwd?: string; readonly env?: Readonly<Record<string, string>> } = {},
+  ): Promise<ShellSession> {
+    await this.start();
+    checkOptions(options);
+    const session = new Session(
+      {
+        run: (request) => this.#run(request),
+        freshState: () => this.#freshState(),
+        home: () => this.#requireFacts().home,
+        workspace: this.workspace,
+      },
+      options,
+      () => this.#sessions.delete(session),
+    );
+    this.#sessions.add(session);
+    return session;
+  }
+
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  async #start(): Promise<void> {
+    await this.#backend.start((progress) => this.#options.onProgress?.(progress));
+    const worker = await this.#users.acquire();
+    this.#facts ??= worker.facts;
+    this.#users.release(worker);
+  }
+
+  async #stop(): Promise<void> {
+    const problems: unknown[] = [];
+    const attempt = async (step: () => Promise<unknown>) => {
+      try {
+        await step();
+      } catch (error) {
+        problems.push(error);
+      }
+    };
+    const keep = this.#options.keep ?? false;
+    const started = this.#starting;
+    this.#stopping.abort();
+    if (started) {
+      await attempt(() => started);
+      await Promise.all([...this.#sessions].map((session) => attempt(() => session.close())));
+      await Promise.allSettled(this.#running);
+      if (this.#facts && (await this.#reachable())) {
+        // A place that went meanwhile took everything with it.
+        const inside = (step: () => Promise<unknown>) =>
+          attempt(() =>
+            step().catch((error: unknown) => {
+              if (!isMoorageError(error, "ENVIRONMENT_LOST")) throw error;
+            }),
+          );
+        await inside(() => endTree(this.#system, { marker: `${WORKER_MARKER}=${this.#prefix}.u` }));
+        if (!keep) {
+          await inside(() => this.#shellProcesses.stopAll());
+          await inside(() => this.#system.removePrivateDir());
+        }
+      }
+      await this.#users.close();
+      await this.#systems.close();
+    }
+    await attempt(() => this.#backend.stop({ keep }));
+    if (problems.length > 0) {
+      const texts = problems.map((problem) => (problem instanceof Error ? problem.message : String(problem)));
+      throw new MoorageError("CLEANUP_FAILED", `Cannot clean up ${this.id}: ${texts.join("; ")}`, {
+        cause: problems[0],
+      });
+    }
+  }
+
+  /** Whether there is still something inside to clean: a place that is gone took everything with it. */
+  async #reachable(): Promise<boolean> {
+    const health = await this.#backend.health();
+    return health.healthy;
+  }
+
+  #stoppedError(): MoorageError {
+    return new MoorageError("ENVIRONMENT_STOPPED", `Cannot run: environment ${this.id} was stopped`);
+  }
+
+  #requireFacts(): WorkerFacts {
+    if (!this.#facts)
+      throw new MoorageError(
+        "INTERNAL",
+        `Cannot tell the home folder: environment ${this.id} has not started`,
+      );
+    return this.#facts;
+  }
+
+  #makePool(kind: "user" | "system"): WorkerPool {
+    return new WorkerPool({
+      prefix: `${this.#prefix}.${kind === "user" ? "u" : "s"}`,
+      shell: this.#options.shell ?? "auto",
+      library: kind === "system" ? FILE_LIBRARY : "",
+      login: kind === "user" && (this.#backend.readsLogin ?? true),
+      // Our own scripts still clean up while the environment stops.
+      open: (argv, env) =>
+        this.#backend.openStream({
+          argv,
+          env,
+          ...(kind === "user" && { abortSignal: this.#stopping.signal }),
+        }),
+      maxIdle: kind === "user" ? IDLE_USER_SHELLS : IDLE_SYSTEM_SHELLS,
+    });
+  }
+
+  /** Brings the place up, again if it was lost, and takes a worker. */
+  async #acquire(kind: "user" | "system"): Promise<{ worker: Worker; notes: string[] }> {
+    // While stopping, our own scripts still clean up.
+    if (this.#stopped && kind === "user") throw this.#stoppedError();
+    if (!this.#stopped) await this.start();
+    const pool = () => (kind === "user" ? this.#users : this.#systems);
+    const generation = this.#generation;
+    try {
+      return { worker: await pool().acquire(), notes: [] };
+    } catch (error) {
+      if (this.#stopped) throw error;
+      const known = toMoorageError(error, "ENVIRONMENT_UNAVAILABLE", "Cannot open a shell");
+      const note = this.#generation === generation ? await this.#recover(known) : null;
+      if (note === null && this.#generation === generation) throw known;
+      return { worker: await pool().acquire(), notes: note ? [note] : [] };
+    }
+  }
+
+  #recover(error: MoorageError): Promise<string | null> {
+    this.#recovering ??= (async () => {
+      const recovery = await this.#backend.recover(error);
+      if (!recovery) return null;
+      this.#generation += 1;
+      this.#users.reset();
+      this.#systems.reset();
+      this.#system.reset();
+      return recovery.note;
+    })().finally(() => {
+      this.#recovering = null;
+    });
+    return this.#recovering;
+  }
+
+  /** State of a session that has run nothing: the workspace, and what a login adds to a fresh shell's variables. */
+  async #freshState(): Promise<ShellState> {
+    await this.start();
+    const facts = this.#requireFacts();
+    const variables = new Map(loginDifference(facts.variables, facts.login));
+    for (const [name, value] of Object.entries(this.#options.env ?? {})) variables.set(name, toBytes(value));
+    return emptyState(toBytes(this.workspace), variables);
+  }
+
+  async #run(request: Omit<RunRequest, "home">): Promise<RunOutcome> {
+    const running = runCommand(this.#host, {
+      ...request,
+      abortSignals: [...request.abortSignals, this.#stopping.signal],
+      home: this.#requireFacts().home,
+    });
+    this.#running.add(running);
+    try {
+      return await running;
+    } finally {
+      this.#running.delete(running);
+    }
+  }
+
+  get #host(): RunnerHost {
+    return {
+      pool: this.#users,
+      outputs: this.#outputStore,
+      acquire: () => this.#acquire("user"),
+      endTree: (worker) => this.#endTree(worker),
+      leftBehind: async (worker, orphans) => {
+        const owned = await ownedOrphans(this.#system, worker, orphans);
+        return owned.length === 0 ? [] : this.#findTree(worker, owned);
+      },
+      gone: (worker) => this.#gone(worker),
+      adopt: (yielded) => this.#adopt(yielded),
+      explainExit: async (exitCode, startedAt) =>
+        (await this.#backend.explainExit?.(exitCode, startedAt)) ?? null,
+    };
+  }
+
+  #endTree(worker: Worker): Promise<LeftProcess[]> {
+    return endTree(this.#system, {
+      marker: worker.marker,
+      exceptPids: worker.alive ? [worker.facts.pid] : [],
+    });
+  }
+
+  async #findTree(worker: Worker, pids: readonly number[] = []): Promise<readonly LeftProcess[]> {
+    return findProcesses(this.#system, { marker: worker.marker, exceptPids: [worker.facts.pid], pids });
+  }
+
+  /** Looks, more and more rarely, until nothing of the worker's is left. */
+  async #gone(worker: Worker): Promise<void> {
+    const aborted = new Promise<void>((resolve) => {
+      this.#stopping.signal.addEventListener("abort", () => resolve(), { once: true });
+    });
+    for (
+      let pauseMs = 500;
+      !this.#stopping.signal.aborted && worker.alive;
+      pauseMs = Math.min(pauseMs * 2, GONE_POLL_MAX_MS)
+    ) {
+      const timer = Promise.withResolvers<void>();
+      const handle = setTimeout(timer.resolve, pauseMs);
+      handle.unref();
+      await Promise.race([timer.promise, aborted]);
+      clearTimeout(handle);
+      if (this.#stopping.signal.aborted) return;
+      try {
+        if ((await this.#findTree(worker)).length === 0) return;
+      } catch (error) {
+        // The place is gone, and what ran in it; a fault of ours is told by the next call that meets it.
+        if (error instanceof MoorageError) return;
+        throw error;
+      }
+    }
+  }
+
+  #adopt(yielded: YieldedCommand): string {
+    this.#forgetExpired();
+    const process = new YieldedProcess(yielded, {
+      outputs: this.#outputStore,
+      endTree: (worker) => this.#endTree(worker),
+      signalTree: async (worker, signal) => {
+        const pids = (await this.#findTree(worker)).map(({ pid }) => pid);
+        if (pids.length > 0)
+          await this.#system.run(`kill -s ${signal.replace(/^SIG/, "")} ${pids.join(" ")} 2>/dev/null; :`);
+      },
+      listening: (port) => this.#shellProcesses.listening(port),
+    });
+    this.#yielded.set(process.id, process);
+    // A yielded command is aborted with the environment like one in the foreground.
+    const done = yielded.end;
+    this.#running.add(done);
+    void done.then(() => this.#running.delete(done));
+    this.#stopping.signal.addEventListener("abort", () => void process.kill().catch(() => undefined), {
+      once: true,
+    });
+    return process.id;
+  }
+
+  #forgetExpired(): void {
+    for (const [id, process] of this.#yielded) {
+      if (process.expiresAt !== null && process.expiresAt < Date.now()) this.#yielded.delete(id);
+    }
+  }
+
+  async #startProcess(command: Command, options: ProcessOptions = {}): Promise<EnvironmentProcess> {
+    checkCommand(command);
+    checkOptions({
+      ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+      ...(options.env ? { env: options.env } : {}),
+    });
+    if (this.#stopped) throw this.#stoppedError();
+    await this.start();
+    return this.#shellProcesses.start(command, options);
+  }
+
+  async #listProcesses(): Promise<readonly ProcessInfo[]> {
+    await this.start();
+    this.#forgetExpired();
+    const yielded = await Promise.all([...this.#yielded.values()].map((process) => process.info()));
+    const all = [...yielded, ...(await this.#shellProcesses.list())];
+    return all.sort((a, b) => a.startedAt.localeCompare(b.startedAt));
+  }
+
+  async #getProcess(id: string): Promise<EnvironmentProcess> {
+    await this.start();
+    const found = [...this.#yielded.values()].filter(
+      (process) => process.id === id || (id.length >= 4 && process.id.startsWith(id)),
+    );
+    const [only] = found;
+    return only && found.length === 1 ? only : this.#shellProcesses.get(id);
+  }
+}
+
+/**
+ * Makes an environment of a backend. Touches nothing until `start` or the first use.
+ *
+ * @throws {MoorageError} INVALID_ARGUMENTS when the id is malformed
+ */
+export function createShellEnvironment(
+  backend: ShellBackend,
+  options: ShellEnvironmentOptions,
+): BaseEnvironment {
+  return new ShellEnvironment(backend, options);
+}

@@ -1,0 +1,79 @@
+/**
+ * Finds our frames in a byte stream that also carries whatever a command writes.
+ *
+ * A frame is `NUL nonce kind body NUL nonce ;` where the nonce is 128 fresh random bits per call, so that no
+ * output can be taken for a frame and no frame for output. A body's fields are separated by NUL.
+ */
+import { randomBytes } from "node:crypto";
+
+/** 128 random bits, hexadecimal. */
+export function createNonce(): string {
+  return randomBytes(16).toString("hex");
+}
+
+export interface Frame {
+  /** One letter that tells what the body is. */
+  readonly kind: string;
+  /** Fields, one byte a character. */
+  readonly fields: readonly string[];
+}
+
+const NOTHING: Buffer = Buffer.alloc(0);
+
+/** Splits one stream of one call. Bytes that may be the start of a frame are held back until that is known. */
+export class FrameSplitter {
+  readonly #mark: Buffer;
+  #held: Buffer = NOTHING;
+  /** Pieces of the frame that has begun and not ended; null outside of one. */
+  #body: Buffer[] | null = null;
+
+  constructor(nonce: string) {
+    this.#mark = Buffer.from(`\0${nonce}`, "latin1");
+  }
+
+  /** @returns the command's bytes and our frames, in the order in which they came */
+  push(chunk: Buffer): (Buffer | Frame)[] {
+    const parts: (Buffer | Frame)[] = [];
+    let rest = this.#held.length > 0 ? Buffer.concat([this.#held, chunk]) : chunk;
+    this.#held = NOTHING;
+    while (rest.length > 0) {
+      const at = rest.indexOf(this.#mark);
+      const complete = at >= 0 && at + this.#mark.length < rest.length;
+      const plain = rest.subarray(0, at >= 0 ? at : rest.length - this.#partialMark(rest));
+      if (plain.length > 0) (this.#body ?? parts).push(plain);
+      if (!complete) {
+        // Copied, since the chunk's memory belongs to the stream.
+        this.#held = Buffer.from(rest.subarray(plain.length));
+        break;
+      }
+      rest = rest.subarray(at + this.#mark.length);
+      if (this.#body) {
+        const text = Buffer.concat(this.#body).toString("latin1");
+        parts.push({ kind: text.charAt(0), fields: text.slice(1).split("\0") });
+        this.#body = null;
+        rest = rest.subarray(1);
+      } else {
+        this.#body = [];
+      }
+    }
+    return parts;
+  }
+
+  /** What was held back, once the stream has ended and it can no longer become a frame. */
+  flush(): Buffer {
+    const held = this.#held;
+    this.#held = NOTHING;
+    return held;
+  }
+
+  /** Length of the longest suffix of `bytes` that is a proper prefix of the mark. */
+  #partialMark(bytes: Buffer): number {
+    let from = Math.max(0, bytes.length - this.#mark.length + 1);
+    for (;;) {
+      const at = bytes.indexOf(0, from);
+      if (at < 0) return 0;
+      if (this.#mark.compare(bytes, at, bytes.length, 0, bytes.length - at) === 0) return bytes.length - at;
+      from = at + 1;
+    }
+  }
+}

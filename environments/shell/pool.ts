@@ -1,0 +1,160 @@
+/** The workers of one environment: opened on demand, handed out one call at a time, closed when there are too many. */
+import { randomBytes } from "node:crypto";
+import { MoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
+import type { ShellKind } from "./script.ts";
+import type { ShellStream } from "./stream.ts";
+import { Worker } from "./worker.ts";
+
+export interface PoolOptions {
+  /** Prefix of every worker's id, by which all processes of the environment are found. */
+  readonly prefix: string;
+  readonly shell: ShellKind | "auto";
+  readonly library: string;
+  /** Whether the first worker reads the login environment. */
+  readonly login: boolean;
+  readonly open: (argv: readonly string[], env: Readonly<Record<string, string>>) => Promise<ShellStream>;
+  /** Idle workers kept. */
+  readonly maxIdle: number;
+}
+
+export class WorkerPool {
+  readonly #options: PoolOptions;
+  readonly #idle: Worker[] = [];
+  readonly #busy = new Set<Worker>();
+  /** Hold a stream that a left-behind process may still write to. */
+  readonly #retired = new Set<Worker>();
+  readonly #waiters: { resolve: (worker: Worker) => void; reject: (error: unknown) => void }[] = [];
+  #opening = 0;
+  #loginTaken = false;
+  #closed = false;
+
+  constructor(options: PoolOptions) {
+    this.#options = options;
+  }
+
+  get retired(): number {
+    return this.#retired.size;
+  }
+
+  /**
+   * An idle worker, or a new one; waits when `limits.maxShells` are at work.
+   * @throws {MoorageError} what the backend throws when no stream can be opened
+   */
+  async acquire(): Promise<Worker> {
+    for (;;) {
+      if (this.#closed)
+        throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot run: the environment was stopped");
+      const idle = this.#idle.pop();
+      if (!idle) break;
+      if (idle.alive) {
+        this.#busy.add(idle);
+        return idle;
+      }
+      void idle.close();
+    }
+    if (this.#busy.size + this.#opening >= limits.maxShells) {
+      return new Promise((resolve, reject) => this.#waiters.push({ resolve, reject }));
+    }
+    const worker = await this.#open();
+    this.#busy.add(worker);
+    return worker;
+  }
+
+  /** Gives a worker back that is ready for the next call. */
+  release(worker: Worker): void {
+    this.#busy.delete(worker);
+    if (this.#closed || !worker.alive) {
+      void worker.close();
+      this.#serveWaiter();
+      return;
+    }
+    const waiter = this.#waiters.shift();
+    if (waiter) {
+      this.#busy.add(worker);
+      waiter.resolve(worker);
+    } else if (this.#idle.length >= this.#options.maxIdle) {
+      void worker.close();
+    } else {
+      this.#idle.push(worker);
+    }
+  }
+
+  /**
+   * Sets a worker aside whose stream a left-behind process may hold: it is read and dropped until `gone` resolves,
+   * so that the process neither blocks nor dies of a closed pipe, and never used again. A spare takes its place.
+   */
+  retire(worker: Worker, gone: Promise<void>): void {
+    this.#busy.delete(worker);
+    this.#retired.add(worker);
+    void Promise.race([gone, worker.ended]).then(() => {
+      this.#retired.delete(worker);
+      return worker.close();
+    });
+    this.#refill();
+  }
+
+  /** Ends a worker that cannot be used any more. */
+  async discard(worker: Worker): Promise<void> {
+    this.#busy.delete(worker);
+    await worker.close();
+    this.#serveWaiter();
+  }
+
+  /** Forgets the idle workers, since the place behind them is a new one. */
+  reset(): void {
+    for (const worker of this.#idle.splice(0)) void worker.close();
+    this.#loginTaken = false;
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    const stopped = new MoorageError("ENVIRONMENT_STOPPED", "Cannot run: the environment was stopped");
+    for (const waiter of this.#waiters.splice(0)) waiter.reject(stopped);
+    const all = [...this.#idle.splice(0), ...this.#busy, ...this.#retired];
+    this.#busy.clear();
+    this.#retired.clear();
+    await Promise.all(all.map((worker) => worker.close()));
+  }
+
+  async #open(): Promise<Worker> {
+    const login = this.#options.login && !this.#loginTaken;
+    this.#loginTaken = true;
+    this.#opening += 1;
+    try {
+      const worker = await Worker.open({
+        id: `${this.#options.prefix}.${randomBytes(6).toString("hex")}`,
+        shell: this.#options.shell,
+        library: this.#options.library,
+        login,
+        open: this.#options.open,
+      });
+      if (this.#closed) {
+        await worker.close();
+        throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot run: the environment was stopped");
+      }
+      return worker;
+    } catch (error) {
+      if (login) this.#loginTaken = false;
+      throw error;
+    } finally {
+      this.#opening -= 1;
+    }
+  }
+
+  #refill(): void {
+    if (this.#closed || this.#idle.length + this.#opening >= limits.spareShells) return;
+    void this.#open().then(
+      (worker) => this.release(worker),
+      // The next call opens its own and tells what is wrong.
+      () => this.#serveWaiter(),
+    );
+  }
+
+  #serveWaiter(): void {
+    if (this.#closed || this.#waiters.length === 0) return;
+    const waiter = this.#waiters.shift();
+    if (!waiter) return;
+    this.acquire().then(waiter.resolve, waiter.reject);
+  }
+}

@@ -1,0 +1,387 @@
+/**
+ * One command from its options to its result: a worker is taken, the call is run, watched (timeout, abort, yield),
+ * its tree ended when it must be, and what it left behind is told.
+ */
+
+import { constants } from "node:os";
+import { isAbsolute, normalize } from "node:path/posix";
+import { MoorageError, toMoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
+import type { Command, ExecOptions, ExecResult, LeftProcess, OutputStream, Truncation } from "../base.ts";
+import { Capture } from "./capture.ts";
+import type { StateDump } from "./exports.ts";
+import type { OutputStore, Spill } from "./outputs.ts";
+import type { WorkerPool } from "./pool.ts";
+import { fromBytes, type ShellState, toBytes } from "./state.ts";
+import type { CallEnd, Worker } from "./worker.ts";
+
+/** A command that goes on after its call returned. */
+export interface YieldedCommand {
+  readonly command: string;
+  readonly cwd: string;
+  readonly worker: Worker;
+  readonly spill: Spill;
+  /** Resolves with how it ended; never rejects. */
+  readonly end: Promise<CallEnd>;
+}
+
+/** What the runner needs of its environment. */
+export interface RunnerHost {
+  readonly pool: WorkerPool;
+  readonly outputs: OutputStore;
+  /** Brings the environment up and gives a worker, with notes when the place had to be made again. */
+  acquire(): Promise<{ readonly worker: Worker; readonly notes: readonly string[] }>;
+  /** Ends all processes of the worker's call, and says what survived. */
+  endTree(worker: Worker): Promise<readonly LeftProcess[]>;
+  /** Which of the adopted processes belong to the worker, with all that they started. */
+  leftBehind(worker: Worker, orphans: readonly number[]): Promise<readonly LeftProcess[]>;
+  /** Resolves when the worker's processes are gone. */
+  gone(worker: Worker): Promise<void>;
+  adopt(yielded: YieldedCommand): string;
+  explainExit(exitCode: number, startedAt: number): Promise<string | null>;
+}
+
+export interface RunRequest {
+  readonly command: Command;
+  readonly options: ExecOptions;
+  readonly state: ShellState;
+  /** Absolute folder to which `options.cwd` is relative. */
+  readonly base: string;
+  readonly home: string;
+  readonly dump: boolean;
+  /** Abort the call, beside `options.abortSignal`. */
+  readonly abortSignals: readonly AbortSignal[];
+}
+
+export interface RunOutcome {
+  readonly result: ExecResult;
+  /** What the shell printed at the end; null when there is nothing to keep. */
+  readonly dump: StateDump | null;
+  readonly worker: Worker;
+}
+
+const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
+
+function refuse(message: string): MoorageError {
+  return new MoorageError("EXECUTION_REFUSED", `Cannot run the command: ${message}`);
+}
+
+/** @throws {MoorageError} EXECUTION_REFUSED naming what is wrong */
+export function checkCommand(command: Command): void {
+  const words = typeof command === "string" ? [command] : command;
+  if (words.length === 0) throw refuse("the argument list is empty");
+  if (words.some((word) => word.includes("\0"))) throw refuse("it holds a NUL byte");
+  const bytes = words.reduce((sum, word) => sum + Buffer.byteLength(word) + 1, 0);
+  if (bytes > limits.commandMaxBytes)
+    throw refuse(`it has ${bytes} bytes, the limit is ${limits.commandMaxBytes}`);
+  if (typeof command !== "string" && (command[0] === "" || command[0]?.startsWith("-"))) {
+    throw refuse(`"${command[0]}" is no program name`);
+  }
+}
+
+/** @throws {MoorageError} EXECUTION_REFUSED naming what is wrong; RangeError for numbers that make no sense */
+export function checkOptions(options: ExecOptions): void {
+  for (const [name, value] of Object.entries(options.env ?? {})) {
+    if (!NAME.test(name)) throw refuse(`"${name}" is no variable name`);
+    if (value.includes("\0")) throw refuse(`variable "${name}" holds a NUL byte`);
+  }
+  if (options.cwd?.includes("\0")) throw refuse("the working directory holds a NUL byte");
+  for (const name of ["timeoutMs", "yieldMs", "captureBytes"] as const) {
+    const value = options[name];
+    if (value !== undefined && !(value > 0)) throw new RangeError(`${name} must be positive, not ${value}`);
+  }
+  const stdinBytes =
+    typeof options.stdin === "string" ? Buffer.byteLength(options.stdin) : (options.stdin?.byteLength ?? 0);
+  if (stdinBytes > limits.stdinMaxBytes) {
+    throw refuse(`standard input has ${stdinBytes} bytes, the limit is ${limits.stdinMaxBytes}`);
+  }
+}
+
+/** Absolute form of a working directory as a caller may write it. */
+export function resolveCwd(cwd: string, base: string, home: string): string {
+  const expanded = cwd === "~" ? home : cwd.startsWith("~/") ? `${home}/${cwd.slice(2)}` : cwd;
+  return isAbsolute(expanded) ? expanded : `${base === "/" ? "" : base}/${expanded}`;
+}
+
+const KERNEL_FOLDERS = /^\/(?:proc|sys|dev\/fd)(?:\/|$)/;
+
+function workdirError(problem: "missing" | "kernel", cwd: string): MoorageError {
+  return problem === "kernel"
+    ? refuse(`"${cwd}" is a folder of the kernel's`)
+    : new MoorageError(
+        "WORKDIR_MISSING",
+        `Cannot enter "${cwd}": there is no such folder, or it may not be entered`,
+      );
+}
+
+/** Which exit code a shell would give for a program that this signal ended. */
+function signalExitCode(signal: string): number | null {
+  const number = Object.entries(constants.signals).find(([name]) => name === signal)?.[1];
+  return number === undefined ? null : 128 + number;
+}
+
+type Interruption = "timeout" | "abort" | "yield";
+
+/** Fires once, for the first reason that comes. */
+function watch(
+  options: ExecOptions,
+  abortSignals: readonly AbortSignal[],
+): {
+  readonly fired: Promise<Interruption>;
+  readonly dispose: () => void;
+} {
+  const disposers: (() => void)[] = [];
+  const fired = new Promise<Interruption>((resolve) => {
+    const after = (ms: number | undefined, reason: Interruption) => {
+      // Node's timers hold 31 bits; a longer wait is no wait that anybody measures.
+      if (ms === undefined || ms > 2 ** 31 - 1) return;
+      const timer = setTimeout(() => resolve(reason), ms);
+      disposers.push(() => clearTimeout(timer));
+    };
+    const on = (abortSignal: AbortSignal | undefined, reason: Interruption) => {
+      if (!abortSignal) return;
+      const listener = () => resolve(reason);
+      if (abortSignal.aborted) listener();
+      abortSignal.addEventListener("abort", listener, { once: true });
+      disposers.push(() => abortSignal.removeEventListener("abort", listener));
+    };
+    on(options.abortSignal, "abort");
+    for (const abortSignal of abortSignals) on(abortSignal, "abort");
+    on(options.yieldSignal, "yield");
+    after(options.timeoutMs, "timeout");
+    after(options.yieldMs, "yield");
+  });
+  return { fired, dispose: () => disposers.forEach((dispose) => void dispose()) };
+}
+
+function wait(ms: number): Promise<"late"> {
+  return new Promise((resolve) => {
+    setTimeout(() => resolve("late"), ms);
+  });
+}
+
+/** A result for a call that was cancelled before anything ran. */
+export function abortedResult(cwd: string): ExecResult {
+  return {
+    exitCode: null,
+    signal: null,
+    timedOut: false,
+    aborted: true,
+    output: "",
+    stdout: "",
+    stderr: "",
+    truncated: {},
+    outputId: null,
+    cwd,
+    durationMs: 0,
+    leftRunning: [],
+    survivors: [],
+    processId: null,
+    notes: [],
+  };
+}
+
+/** The captures of one call, by the name under which a result has them. */
+class Captures {
+  readonly #captures: Partial<Record<OutputStream, Capture>>;
+  readonly #separate: boolean;
+  #spill: Spill | null = null;
+  readonly #outputs: OutputStore;
+  #closed = false;
+
+  constructor(options: ExecOptions, outputs: OutputStore) {
+    this.#separate = options.output === "separate";
+    this.#outputs = outputs;
+    const captureBytes = options.captureBytes ?? limits.captureHeadBytes + limits.captureTailBytes;
+    const make = () => new Capture({ captureBytes, spill: () => this.#makeSpill() });
+    this.#captures = this.#separate ? { stdout: make(), stderr: make() } : { output: make() };
+  }
+
+  push(stream: "stdout" | "stderr", chunk: Buffer): void | Promise<void> {
+    return this.#captures[this.#separate ? stream : "output"]?.push(chunk);
+  }
+
+  /** Everything, what came and what comes, goes to the spill too. */
+  spillAll(): Spill {
+    for (const capture of Object.values(this.#captures)) capture.startSpill();
+    return this.#makeSpill();
+  }
+
+  async finish(): Promise<void> {
+    this.#closed = true;
+    await this.#spill?.close();
+  }
+
+  read(): Pick<ExecResult, "output" | "stdout" | "stderr" | "truncated" | "outputId"> {
+    const texts: Record<OutputStream, string> = { output: "", stdout: "", stderr: "" };
+    const truncated: Partial<Record<OutputStream, Truncation>> = {};
+    for (const name of ["output", "stdout", "stderr"] as const) {
+      const read = this.#captures[name]?.read();
+      if (!read) continue;
+      texts[name] = read.text;
+      if (read.truncated) truncated[name] = read.truncated;
+    }
+    return { ...texts, truncated, outputId: this.#spill?.id ?? null };
+  }
+
+  get spillFailure(): string | null {
+    return this.#spill?.failure && this.#closed ? this.#spill.failure.message : null;
+  }
+
+  /** Both streams of a separate call share one file, in the order in which they came. */
+  #makeSpill(): Spill {
+    this.#spill ??= this.#outputs.create();
+    return this.#spill;
+  }
+}
+
+/**
+ * @throws {MoorageError} ENVIRONMENT_*, EXECUTION_UNKNOWN, EXECUTION_REFUSED, WORKDIR_MISSING
+ */
+export async function runCommand(host: RunnerHost, request: RunRequest): Promise<RunOutcome> {
+  const { options, command, state } = request;
+  const requiredCwd = options.cwd === undefined ? null : resolveCwd(options.cwd, request.base, request.home);
+  if (requiredCwd !== null && KERNEL_FOLDERS.test(normalize(requiredCwd)))
+    throw workdirError("kernel", options.cwd ?? "");
+  await host.outputs.prepare();
+  const startedAt = performance.now();
+  const env = new Map(
+    Object.entries(options.env ?? {}).map(([name, value]) => [name, toBytes(value)] as const),
+  );
+  const stdin = typeof options.stdin === "string" ? Buffer.from(options.stdin, "utf8") : options.stdin;
+  const watcher = watch(options, request.abortSignals);
+  const notes: string[] = [];
+  try {
+    for (let attempt = 1; ; attempt += 1) {
+      const acquired = await host.acquire();
+      notes.push(...acquired.notes);
+      const { worker } = acquired;
+      if (options.abortSignal?.aborted || request.abortSignals.some(({ aborted }) => aborted)) {
+        host.pool.release(worker);
+        return { result: { ...abortedResult(fromBytes(state.cwd)), notes }, dump: null, worker };
+      }
+      const captures = new Captures(options, host.outputs);
+      let listenerError: unknown = null;
+      const running = worker.run({
+        command: typeof command === "string" ? toBytes(command) : command.map(toBytes),
+        cwd: requiredCwd === null ? state.cwd : toBytes(requiredCwd),
+        cwdRequired: requiredCwd !== null,
+        state,
+        env,
+        stdin: stdin && stdin.byteLength > 0 ? stdin : null,
+        separate: options.output === "separate",
+        dump: request.dump,
+        onData: (stream, chunk) => {
+          const held = captures.push(stream, chunk);
+          if (!options.onOutput) return held;
+          const name = options.output === "separate" ? stream : "output";
+          const heard = (async () => options.onOutput?.({ stream: name, data: chunk }))().catch(
+            (error: unknown) => {
+              listenerError ??= error;
+            },
+          );
+          return held ? Promise.all([held, heard]).then(() => undefined) : heard;
+        },
+      });
+      const first = await Promise.race([running, watcher.fired]);
+
+      if (first === "yield") {
+        const spill = captures.spillAll();
+        const end = running.then(async (ended) => {
+          await captures.finish();
+          await settle(host, worker, ended);
+          return ended;
+        });
+        const processId = host.adopt({
+          command: typeof command === "string" ? command : command.join(" "),
+          cwd: fromBytes(requiredCwd ?? state.cwd),
+          worker,
+          spill,
+          end,
+        });
+        const result: ExecResult = {
+          ...abortedResult(fromBytes(state.cwd)),
+          aborted: false,
+          ...captures.read(),
+          durationMs: performance.now() - startedAt,
+          processId,
+          notes,
+        };
+        return { result, dump: null, worker };
+      }
+
+      let end: CallEnd | "late";
+      let survivors: readonly LeftProcess[] = [];
+      if (first === "timeout" || first === "abort") {
+        survivors = await host.endTree(worker);
+        end = await Promise.race([running, wait(limits.killGraceMs)]);
+        // After a cut standard input the shell may stand anywhere in it, and a shell that is silent is stuck.
+        if (end === "late" || stdin) await host.pool.discard(worker);
+        if (end === "late") end = await running;
+      } else {
+        end = first;
+      }
+      if (end.kind === "lost" && !end.begun && attempt === 1 && typeof first !== "string") {
+        await host.pool.discard(worker);
+        continue;
+      }
+      await captures.finish();
+      const leftRunning = typeof first === "string" && stdin ? [] : await settle(host, worker, end);
+      if (end.kind === "lost" && typeof first !== "string") {
+        throw new MoorageError(
+          end.begun ? "EXECUTION_UNKNOWN" : "ENVIRONMENT_UNAVAILABLE",
+          `Cannot tell how the command ended: ${end.lost?.message ?? "the connection broke"}`,
+          { cause: end.lost, details: { output: captures.read().output, cause: end.lost?.code } },
+        );
+      }
+      if (end.workdirProblem) throw workdirError(end.workdirProblem, options.cwd ?? fromBytes(state.cwd));
+      if (listenerError) throw toMoorageError(listenerError, "INTERNAL", "Cannot deliver output");
+      if (end.movedTo) {
+        notes.push(
+          `The working directory ${fromBytes(state.cwd)} is gone; the command ran in ${fromBytes(end.movedTo)}`,
+        );
+      }
+      if (captures.spillFailure) notes.push(`The full output could not be kept: ${captures.spillFailure}`);
+      const exitCode = end.exitCode ?? (end.signal ? signalExitCode(end.signal) : null);
+      const stopped = typeof first === "string";
+      if (exitCode !== null && exitCode > 128 && !stopped) {
+        const why = await host.explainExit(exitCode, startedAt);
+        if (why) notes.push(why);
+      }
+      const result: ExecResult = {
+        exitCode: stopped ? null : exitCode,
+        signal: end.signal,
+        timedOut: first === "timeout",
+        aborted: first === "abort",
+        ...captures.read(),
+        cwd: fromBytes(end.dump?.variables.get("PWD") ?? end.movedTo ?? state.cwd),
+        durationMs: performance.now() - startedAt,
+        leftRunning,
+        survivors,
+        processId: null,
+        notes,
+      };
+      return { result, dump: stopped ? null : end.dump, worker };
+    }
+  } finally {
+    watcher.dispose();
+  }
+}
+
+/** Gives the worker back, or sets it aside when something that it started lives on. */
+async function settle(host: RunnerHost, worker: Worker, end: CallEnd): Promise<readonly LeftProcess[]> {
+  if (end.kind !== "ended") {
+    // The shell is gone, but what it started may not be.
+    if (end.kind === "died") await host.endTree(worker);
+    await host.pool.discard(worker);
+    return [];
+  }
+  if (end.newOrphans.length === 0) {
+    host.pool.release(worker);
+    return [];
+  }
+  const left = await host.leftBehind(worker, end.newOrphans);
+  if (left.length === 0) host.pool.release(worker);
+  else host.pool.retire(worker, host.gone(worker));
+  return left;
+}

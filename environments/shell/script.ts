@@ -1,0 +1,286 @@
+/**
+ * The text that our side writes to a resident shell. It is read by bash, dash and BusyBox sh alike, so it is plain
+ * POSIX except where it says bash. One call is one compound command: a shell runs nothing of it before it has read
+ * its end, so a call whose last byte was not sent provably did not start. docs/decisions/0001-resident-shells.md
+ * tells why each line is as it is.
+ *
+ * Descriptors in the resident shell: 8 is the data stream (the program's stdout), 9 the control stream (its
+ * stderr); its own 1 and 2 go nowhere, so that job notices and the like never reach a stream.
+ */
+import { quote, quoteAll } from "./quote.ts";
+import { isKeptVariable, oversizedVariables, POSIX_SENTINEL, type ShellState } from "./state.ts";
+
+export type ShellKind = "bash" | "sh";
+
+/** Frames on the control stream unless said otherwise. */
+export const FRAME = {
+  /** Login environment: exports. */
+  login: "l",
+  /** Shell is up: shell, pid, home, cwd, uid, reapers, their children, exports. */
+  hello: "h",
+  /** The shell waits for the standard input's bytes. */
+  stdin: "i",
+  /** The asked working directory cannot be entered: reason. */
+  workdir: "w",
+  /** The session's cwd is gone: the folder used instead. */
+  moved: "m",
+  /** State after the call: exports (PWD and OLDPWD among them), then in bash aliases, function flags, functions. */
+  state: "s",
+  /** On both streams: secret, exit code, children of the reapers. Nothing of the call follows. */
+  end: "e",
+} as const;
+
+/** `printf` format that writes a frame whose body is `body`, itself a format. */
+function frame(nonce: string, kind: string, body = ""): string {
+  return `'\\000${nonce}${kind}${body}\\000${nonce};'`;
+}
+
+/**
+ * bash takes its calls from a loop on the first line of a `-c` script, so that line numbers in its messages count
+ * from the first line of a command, as they do in `bash -c`; a shell that reads a script cannot be told to start anew.
+ */
+const BASH_LOOP =
+  'while IFS= read -r __moor_n && LC_ALL=C IFS= read -r -N "$__moor_n" __moor_c; do eval "$__moor_c"; done';
+
+/**
+ * A text as the shell takes it from its stream. bash reads its number of bytes first, since it takes a text of
+ * known length at once and one of unknown length byte by byte, five times as slowly.
+ */
+export function wire(shell: ShellKind, text: string): string {
+  return shell === "bash" ? `${text.length}\n${text}` : `${text}\n`;
+}
+
+/**
+ * First program of a stream: the best shell there is, told by no file of the user's. With a login nonce it first
+ * has a login shell print its variables, whose own output goes nowhere.
+ */
+export function bootArgv(kind: ShellKind | "auto", loginNonce: string | null): string[] {
+  const bash = `exec bash --noprofile --norc -c ${quote(BASH_LOOP)}`;
+  const pick = {
+    auto: `command -v bash >/dev/null 2>&1 && ${bash}\nexec sh`,
+    bash,
+    sh: "exec sh",
+  }[kind];
+  const login = loginNonce
+    ? `l=${kind === "sh" ? "sh" : "bash"}; command -v "$l" >/dev/null 2>&1 || l=sh
+exec 9>&2
+printf '\\000${loginNonce}${FRAME.login}' >&9
+"$l" -l -c 'export -p >&9' </dev/null >/dev/null 2>/dev/null
+printf '\\000${loginNonce};' >&9
+exec 9>&-
+`
+    : "";
+  // Variables that would make the shell read files or change its grammar are given back to commands, not to it.
+  return ["/bin/sh", "-c", `${login}unset BASH_ENV ENV POSIXLY_CORRECT\n${pick}`];
+}
+
+/**
+ * Sets the descriptors up, defines `library`, finds who may adopt orphans of this shell (the first process and its
+ * own ancestors beyond its parent, which is the orchestrator or its agent), and says hello.
+ */
+export function helloScript(nonce: string, library: string): string {
+  return `unset __moor_c __moor_n BASH_EXECUTION_STRING
+exec 8>&1 9>&2 >/dev/null 2>/dev/null
+${library}
+{ __moor_p=$PPID __moor_r=
+while [ "$__moor_p" -gt 1 ] 2>/dev/null; do
+  __moor_l=; IFS= read -r __moor_l </proc/$__moor_p/stat || break
+  __moor_l=\${__moor_l##*) }; __moor_l=\${__moor_l#? }; __moor_p=\${__moor_l%% *}
+  [ "$__moor_p" -ge 1 ] || break
+  [ -r "/proc/$__moor_p/task/$__moor_p/children" ] && __moor_r="$__moor_r $__moor_p"
+done
+case "$__moor_r " in *" 1 "*) ;; *) [ -r /proc/1/task/1/children ] && __moor_r="$__moor_r 1" ;; esac
+__moor_a=; for __moor_p in $__moor_r; do __moor_k=; read -r __moor_k </proc/$__moor_p/task/$__moor_p/children; __moor_a="$__moor_a$__moor_k "; done
+__moor_u=$(id -u)
+printf '\\000${nonce}${FRAME.hello}%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000' "\${BASH_VERSION-}" "$$" "\${HOME-}" "$PWD" "$__moor_u" "$__moor_r" "$__moor_a" >&9
+unset __moor_p __moor_r __moor_l __moor_u __moor_a __moor_k
+export -p >&9
+printf '\\000${nonce};' >&9
+}
+`;
+}
+
+export interface CallScript {
+  readonly shell: ShellKind;
+  readonly nonce: string;
+  /** Proves an end frame. The nonce can be read by the command, in the text of its EXIT trap; this cannot. */
+  readonly secret: string;
+  /** A shell line, or argv to start as it is. One byte a character. */
+  readonly command: string | readonly string[];
+  /** Folder to start in. */
+  readonly cwd: string;
+  /** Fail when the folder cannot be entered, instead of going to its nearest ancestor. */
+  readonly cwdRequired: boolean;
+  readonly state: ShellState;
+  /** Set for this call only. */
+  readonly env: ReadonlyMap<string, string | null>;
+  /** Number of bytes that will follow; null for an empty input. */
+  readonly stdinBytes: number | null;
+  readonly separate: boolean;
+  /** Whether the state after the command is wanted. */
+  readonly dump: boolean;
+  /** Processes that adopt this shell's orphans; their children are listed at the end. */
+  readonly reapers: readonly string[];
+}
+
+/** One word on one line: in bash, text after it keeps its line number. */
+function word(shell: ShellKind, text: string): string {
+  if (shell === "sh" || !text.includes("\n")) return quote(text);
+  return `$'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'").replaceAll("\n", "\\n")}'`;
+}
+
+/** Variables too long for the kernel stay in the shell, lest no program could be started. */
+function assignments(shell: ShellKind, variables: ReadonlyMap<string, string | null>): string[] {
+  const tooLong = new Set(oversizedVariables(variables));
+  return [...variables]
+    .filter(([name]) => isKeptVariable(name))
+    .map(([name, value]) => {
+      if (value === null) return `unset ${name}`;
+      return `${tooLong.has(name) ? "" : "export "}${name}=${word(shell, value)}`;
+    });
+}
+
+/** Undoes what the command's options, traps and functions would do to the words of our epilogue. */
+function calmScript(shell: ShellKind): string {
+  if (shell === "sh") return "set +eux; unset -f printf";
+  // In POSIX mode, which an assignment turns on, special builtins are found before functions.
+  return `POSIXLY_CORRECT=${POSIX_SENTINEL}; \\set +euxn; \\unset -f builtin; \\builtin trap - DEBUG ERR RETURN`;
+}
+
+/** Writes the state to stdout, in as few writes as there are: each may wake the reader. */
+function dumpScript(shell: ShellKind, nonce: string): string {
+  if (shell === "sh") {
+    return `export PWD OLDPWD; printf '\\000${nonce}${FRAME.state}'; export -p; printf '\\000${nonce};'`;
+  }
+  return [
+    "\\builtin export PWD OLDPWD",
+    `\\builtin printf '\\000${nonce}${FRAME.state}'`,
+    "\\builtin export -p",
+    "\\builtin alias -p",
+    "\\builtin declare -F",
+    "\\builtin declare -f",
+    `\\builtin printf '\\000${nonce};'`,
+  ].join("; ");
+}
+
+/** Statements that go to the call's folder. */
+function enter(call: CallScript): string[] {
+  const target = word(call.shell, call.cwd);
+  const old = call.state.oldCwd === null ? "unset OLDPWD" : `OLDPWD=${word(call.shell, call.state.oldCwd)}`;
+  if (call.cwdRequired) {
+    const refuse = (reason: string) => `printf ${frame(call.nonce, FRAME.workdir, reason)} >&9; exit 126`;
+    return [
+      `cd -P -- ${target} || { ${refuse("missing")}; }`,
+      `case "$PWD" in /proc|/proc/*|/sys|/sys/*|/dev/fd|/dev/fd/*) ${refuse("kernel")};; esac`,
+      `cd -- ${target}`,
+      old,
+    ];
+  }
+  return [
+    `cd -- ${target} || { set -- ${target}; until cd -- "$1"; do set -- "\${1%/*}"; case $1 in '') cd /; break;; esac; done; set --; printf '\\000${call.nonce}${FRAME.moved}%s\\000${call.nonce};' "$PWD" >&9; }`,
+    old,
+  ];
+}
+
+/** Statements that bring functions and aliases of bash back. */
+function define(state: ShellState): string[] {
+  const statements: string[] = [];
+  if (state.functions !== "") {
+    statements.push(
+      `shopt -s extglob; builtin eval ${word("bash", state.functions)}; builtin shopt -u extglob`,
+    );
+    if (state.exportedFunctions.length > 0) {
+      statements.push(`builtin export -f ${quoteAll(state.exportedFunctions)}`);
+    }
+  }
+  if (state.aliases.size > 0) {
+    const words = [...state.aliases].map(([name, value]) => word("bash", `${name}=${value}`));
+    statements.push(`builtin shopt -s expand_aliases; builtin alias -- ${words.join(" ")}`);
+  }
+  return statements;
+}
+
+/** For a call whose command ends in an `exit`: the same dump, unless the epilogue has made it. */
+function exitTrap(shell: ShellKind, nonce: string): string {
+  const calm = calmScript(shell);
+  const dump = dumpScript(shell, nonce);
+  if (shell === "sh") return `case \${__moor_n-} in '') { ${calm}; ${dump}; } >&9 2>/dev/null;; esac`;
+  // bash does not undo a group's redirections before this trap; its copy of descriptor 9 is then the first free one, 10.
+  return `case \${__moor_n-} in '') { ${calm}; if [[ ! -e /proc/self/fd || /proc/self/fd/10 -ef /proc/$$/fd/9 ]]; then { ${dump}; } >&10; fi; } >/dev/null 2>&1;; esac`;
+}
+
+/** What follows the command in its subshell: the dump, then the command's exit code. */
+function epilogue(shell: ShellKind, nonce: string): string {
+  const calm = calmScript(shell);
+  const dump = dumpScript(shell, nonce);
+  if (shell === "sh") return `{ __moor_n=$?; ${calm}; ${dump}; } >&9 2>/dev/null\nexit $__moor_n`;
+  return `{ __moor_n=$?; ${calm}; { ${dump}; } >&9; \\unset -f exit; \\builtin unset POSIXLY_CORRECT; } >/dev/null 2>&1
+\\exit $__moor_n`;
+}
+
+/** Ends a call: the exit code with the children of those who adopt our orphans, and an end on each stream. */
+function endScript(call: CallScript): string {
+  const orphans = call.reapers.map(
+    (pid) =>
+      `__moor_k=; { read -r __moor_k </proc/${pid}/task/${pid}/children; } 2>/dev/null; __moor_a="\${__moor_a-}$__moor_k "`,
+  );
+  return `__moor_e=$?
+${orphans.join("\n")}
+printf '\\000${call.nonce}${FRAME.end}${call.secret}\\000%s\\000%s\\000${call.nonce};' "$__moor_e" "\${__moor_a-}" >&8
+printf '\\000${call.nonce}${FRAME.end}${call.secret}\\000${call.nonce};' >&9
+unset __moor_e __moor_a __moor_k`;
+}
+
+export interface CallText {
+  /** Sent before, unless the shell has it from its last call; null when the state is short. */
+  readonly setup: string | null;
+  /** The compound command. */
+  readonly call: string;
+}
+
+/** A longer state is kept in the shell between calls, since it reads its text byte by byte, bytes. */
+const INLINE_STATE_BYTES = 4_096;
+
+/** The text of one call. One byte a character. */
+export function callScript(call: CallScript): CallText {
+  const { shell, nonce, command, state } = call;
+  const shellLine = typeof command === "string";
+  const dump = call.dump && shellLine;
+  const restore = [
+    ...assignments(shell, state.variables),
+    ...(shell === "bash" && (shellLine || state.exportedFunctions.length > 0) ? define(state) : []),
+  ].join("; ");
+  const inline = restore.length <= INLINE_STATE_BYTES;
+  const prepare = [
+    ...enter(call),
+    ...(inline ? ["unset __moor_s", restore] : ['eval "$__moor_s"; unset __moor_s']),
+    ...assignments(shell, call.env),
+    ...(dump ? [`trap ${quote(exitTrap(shell, nonce))} EXIT`] : []),
+  ]
+    .filter((statement) => statement !== "")
+    .join("; ");
+  // A function named eval may be kept, one named builtin never is.
+  const evaluate = shell === "bash" ? "\\builtin eval" : "eval";
+  const run = shellLine ? `${evaluate} ${quote(command)}` : `exec ${quoteAll(command)}`;
+  const body = `{ ${prepare}; } 2>/dev/null; { ${run}
+} 9>&-
+${dump ? epilogue(shell, nonce) : ""}`;
+  const errors = call.separate ? "2>&9" : "2>&8";
+  const forget = shell === "bash" ? "unset __moor_c __moor_n; " : "";
+  const text =
+    call.stdinBytes === null
+      ? `{ ${forget}( ${body}
+) </dev/null >&8 ${errors} 8>&-
+${endScript(call)}
+}`
+      : `{ ${forget}{ printf ${frame(nonce, FRAME.stdin)} >&9; head -c ${call.stdinBytes}; } | { ( ( ${body}
+) >&8 ${errors} 8>&-
+__moor_e=$?
+cat >/dev/null
+exit $__moor_e
+)
+${endScript(call)}
+}
+}`;
+  return { setup: inline ? null : `__moor_s=${quote(restore)}`, call: text };
+}

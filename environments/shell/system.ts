@@ -1,0 +1,184 @@
+/** Our own scripts inside the environment, on workers that no user command ever ran on. */
+
+import { MoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
+import { quote } from "./quote.ts";
+import { emptyState } from "./state.ts";
+import type { SystemRunOptions, SystemRunResult, SystemShell } from "./stream.ts";
+import type { Worker, WorkerFacts } from "./worker.ts";
+
+const STDERR_MAX_BYTES = 64 * 1024;
+const STATE = emptyState("/");
+const STDOUT_MAX_BYTES = 64 * 1024 * 1024;
+
+export interface SystemHost {
+  /** Brings the environment up and gives a worker; told when the place had to be made again. */
+  acquire(): Promise<Worker>;
+  release(worker: Worker): void;
+  discard(worker: Worker): Promise<void>;
+  /** Ends the processes of a worker's call. */
+  endCall(worker: Worker): Promise<void>;
+  readonly facts: () => WorkerFacts;
+  readonly environmentId: string;
+}
+
+export class ResidentSystemShell implements SystemShell {
+  readonly #host: SystemHost;
+  #privateDir: Promise<string> | null = null;
+
+  constructor(host: SystemHost) {
+    this.#host = host;
+  }
+
+  get home(): string {
+    return this.#host.facts().home;
+  }
+
+  get shell(): "bash" | "sh" {
+    return this.#host.facts().shell;
+  }
+
+  async run(script: string, options: SystemRunOptions = {}): Promise<SystemRunResult> {
+    const {
+      timeoutMs = limits.fileOpTimeoutMs,
+      maxBytes = STDOUT_MAX_BYTES,
+      abortSignal,
+      onStdout,
+    } = options;
+    const aborted = () => new MoorageError("ABORTED", "Cannot finish: the caller cancelled");
+    if (abortSignal?.aborted) throw aborted();
+    const worker = await this.#host.acquire();
+    const stdout: Buffer[] = [];
+    let stdoutBytes = 0;
+    const stderr: Buffer[] = [];
+    let stderrBytes = 0;
+    let failure: unknown = null;
+    let stop: (why: MoorageError) => void = () => {};
+    const stopped = new Promise<MoorageError>((resolve) => {
+      stop = resolve;
+    });
+    const timer = setTimeout(
+      () => stop(new MoorageError("TOOL_TIMEOUT", `Cannot finish: no answer within ${timeoutMs} ms`)),
+      timeoutMs,
+    );
+    const onAbort = () => stop(aborted());
+    abortSignal?.addEventListener("abort", onAbort, { once: true });
+    const running = worker.run({
+      command: Buffer.from(script, "utf8").toString("latin1"),
+      cwd: "/",
+      cwdRequired: false,
+      state: STATE,
+      env: new Map(),
+      stdin: options.stdin ?? null,
+      separate: true,
+      dump: false,
+      onData: (stream, chunk) => {
+        if (stream === "stderr") {
+          if (stderrBytes < STDERR_MAX_BYTES) stderr.push(chunk);
+          stderrBytes += chunk.length;
+          return undefined;
+        }
+        if (onStdout) {
+          const fail = (error: unknown) => {
+            failure ??= error;
+            stop(new MoorageError("INTERNAL", "Cannot finish: the reader of a script's output failed"));
+          };
+          try {
+            return onStdout(chunk)?.catch(fail);
+          } catch (error) {
+            fail(error);
+            return undefined;
+          }
+        }
+        stdoutBytes += chunk.length;
+        if (stdoutBytes <= maxBytes) stdout.push(chunk);
+        else stop(new MoorageError("INTERNAL", `Cannot finish: a script wrote more than ${maxBytes} bytes`));
+        return undefined;
+      },
+    });
+    try {
+      const end = await Promise.race([running, stopped]);
+      if (end instanceof MoorageError) {
+        await this.#host.endCall(worker);
+        await this.#host.discard(worker);
+        throw failure ?? end;
+      }
+      if (end.kind === "lost") {
+        await this.#host.discard(worker);
+        throw end.begun
+          ? new MoorageError(
+              "EXECUTION_UNKNOWN",
+              "Cannot tell what happened: the connection broke during a request",
+              {
+                cause: end.lost,
+              },
+            )
+          : (end.lost ?? new MoorageError("ENVIRONMENT_UNAVAILABLE", "Cannot run: the connection broke"));
+      }
+      if (end.kind === "died") {
+        await this.#host.discard(worker);
+        throw new MoorageError(
+          "EXECUTION_UNKNOWN",
+          `Cannot tell what happened: a shell ended with code ${end.exitCode}`,
+        );
+      }
+      this.#host.release(worker);
+      return {
+        exitCode: end.exitCode ?? -1,
+        stdout: Buffer.concat(stdout),
+        stderr: Buffer.concat(stderr).toString("utf8"),
+      };
+    } finally {
+      clearTimeout(timer);
+      abortSignal?.removeEventListener("abort", onAbort);
+    }
+  }
+
+  privateDir(): Promise<string> {
+    this.#privateDir ??= this.#makePrivateDir().catch((error) => {
+      this.#privateDir = null;
+      throw error;
+    });
+    return this.#privateDir;
+  }
+
+  /** Forgets the folder, since the place is a new one. */
+  reset(): void {
+    this.#privateDir = null;
+  }
+
+  /** Removes the private folder if it was made. */
+  async removePrivateDir(): Promise<void> {
+    if (!this.#privateDir) return;
+    const folder = await this.#privateDir;
+    this.#privateDir = null;
+    await this.run(
+      `rm -rf -- ${quote(folder)}; rmdir -- ${quote(folder.slice(0, folder.lastIndexOf("/")))} 2>/dev/null; :`,
+    );
+  }
+
+  async #makePrivateDir(): Promise<string> {
+    const name = quote(this.#host.environmentId);
+    // Somebody else may have made the folder first: it must be a real folder, ours, and closed to others.
+    const script = `u=$(id -u) || exit 3
+for t in "\${TMPDIR:-/tmp}" /tmp /var/tmp /dev/shm "$HOME"; do
+  [ -d "$t" ] && [ -w "$t" ] || continue
+  d=$t/.moorage-$u
+  umask 077
+  mkdir "$d" 2>/dev/null
+  [ -d "$d" ] && [ ! -L "$d" ] && [ -O "$d" ] || continue
+  chmod 700 "$d" && mkdir -p "$d"/${name} && chmod 700 "$d"/${name} || continue
+  printf %s "$d"/${name}
+  exit 0
+done
+exit 4`;
+    const result = await this.run(script);
+    if (result.exitCode !== 0) {
+      throw new MoorageError(
+        "ENVIRONMENT_UNAVAILABLE",
+        `Cannot make a private folder in /tmp, /var/tmp, /dev/shm or the home folder: ${result.stderr.trim() || "none is writable"}`,
+      );
+    }
+    return result.stdout.toString("utf8");
+  }
+}

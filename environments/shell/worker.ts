@@ -1,0 +1,357 @@
+/**
+ * A resident shell at the end of one stream. It runs one call at a time, each in a forked subshell, and holds no
+ * state of its own, so that any worker can run any session's next call. Bytes that arrive between calls belong to
+ * processes that an earlier call left behind; they are read and dropped.
+ */
+
+import { MoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
+import { parseExports, parseState, type StateDump } from "./exports.ts";
+import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
+import { bootArgv, type CallScript, callScript, FRAME, helloScript, type ShellKind, wire } from "./script.ts";
+import type { ShellStream, StreamEnd } from "./stream.ts";
+
+export type CallRequest = Omit<CallScript, "shell" | "nonce" | "secret" | "reapers" | "stdinBytes"> & {
+  readonly stdin: Uint8Array | null;
+  /** Bytes of the command. `stderr` only in a separate call. A promise holds that stream back. */
+  readonly onData: (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
+};
+
+export interface CallEnd {
+  /** `ended`: the command ended and the worker is fine. `died`: the worker's program ended. `lost`: the connection broke. */
+  readonly kind: "ended" | "died" | "lost";
+  readonly exitCode: number | null;
+  readonly signal: string | null;
+  /** Whether the shell may have begun with the call: false is a proof that nothing ran. */
+  readonly begun: boolean;
+  /** The state after the call; null when it was not wanted or the command had no chance to tell. */
+  readonly dump: StateDump | null;
+  /** Why the asked folder could not be entered; the command did not run then. */
+  readonly workdirProblem: "missing" | "kernel" | null;
+  /** Folder used because the session's cwd is gone. */
+  readonly movedTo: string | null;
+  /** Processes that were adopted since the last call, ours or not. */
+  readonly newOrphans: readonly number[];
+  readonly lost: MoorageError | null;
+}
+
+export interface WorkerFacts {
+  readonly shell: ShellKind;
+  readonly pid: number;
+  readonly home: string;
+  readonly cwd: string;
+  readonly uid: number;
+  /** Variables of a fresh shell, one byte a character. */
+  readonly variables: ReadonlyMap<string, string>;
+  /** Variables of a login shell, when they were asked for and could be read. */
+  readonly login: ReadonlyMap<string, string> | null;
+  readonly reapers: readonly string[];
+}
+
+export interface WorkerOptions {
+  readonly id: string;
+  readonly shell: ShellKind | "auto";
+  /** Shell functions defined once. */
+  readonly library: string;
+  readonly login: boolean;
+  readonly open: (argv: readonly string[], env: Readonly<Record<string, string>>) => Promise<ShellStream>;
+}
+
+/** Name of the variable by which every process of a worker is found. */
+export const WORKER_MARKER = "MOORAGE_WORKER";
+
+function pidList(text: string): number[] {
+  return text
+    .split(" ")
+    .filter((pid) => pid !== "")
+    .map(Number);
+}
+
+type Receiver = (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
+
+/** Tells whether a call can still be answered by its stream after the program ended: its last bytes need a moment. */
+function drained(stream: ShellStream): Promise<void> {
+  return new Promise((resolve) => {
+    let open = 2;
+    const timer = setTimeout(resolve, limits.drainMs);
+    const done = () => {
+      open -= 1;
+      if (open > 0) return;
+      clearTimeout(timer);
+      resolve();
+    };
+    for (const side of [stream.stdout, stream.stderr]) {
+      if (side.readableEnded || side.destroyed) done();
+      else side.once("end", done).once("close", done);
+    }
+  });
+}
+
+export class Worker {
+  readonly id: string;
+  readonly facts: WorkerFacts;
+  readonly #stream: ShellStream;
+  #receiver: Receiver | null = null;
+  #ended: StreamEnd | null = null;
+  #knownOrphans: ReadonlySet<number> = new Set();
+  #tail: Promise<void> = Promise.resolve();
+  /** The last state that was read: most calls change nothing. */
+  #lastDump: { readonly text: string; readonly dump: StateDump } | null = null;
+  /** The long state that the shell holds. */
+  #setup: string | null = null;
+
+  private constructor(id: string, stream: ShellStream, facts: WorkerFacts) {
+    this.id = id;
+    this.#stream = stream;
+    this.facts = facts;
+  }
+
+  /**
+   * @throws {MoorageError} what the backend's `openStream` throws; SHELL_MISSING when no shell answers;
+   * ENVIRONMENT_UNAVAILABLE when none answers in time
+   */
+  static async open(options: WorkerOptions): Promise<Worker> {
+    if (!options.login) return Worker.#open(options, limits.openTimeoutMs);
+    const deadline = limits.loginTimeoutMs;
+    try {
+      return await Worker.#open(options, deadline);
+    } catch (error) {
+      // A profile that hangs or replaces the shell must not keep the environment from starting.
+      if (error instanceof MoorageError && error.details.phase === "hello") {
+        return Worker.#open({ ...options, login: false }, limits.openTimeoutMs);
+      }
+      throw error;
+    }
+  }
+
+  static async #open(options: WorkerOptions, timeoutMs: number): Promise<Worker> {
+    const nonce = createNonce();
+    const loginNonce = options.login ? createNonce() : null;
+    const stream = await options.open(bootArgv(options.shell, loginNonce), { [WORKER_MARKER]: options.id });
+    const splitters = [new FrameSplitter(nonce), ...(loginNonce ? [new FrameSplitter(loginNonce)] : [])];
+    let login: ReadonlyMap<string, string> | null = null;
+    let noise = "";
+    const hello = new Promise<Frame>((resolve, reject) => {
+      const timer = setTimeout(() => {
+        reject(
+          new MoorageError(
+            "ENVIRONMENT_UNAVAILABLE",
+            `Cannot open a shell: no answer within ${timeoutMs} ms`,
+            {
+              details: { phase: "hello" },
+            },
+          ),
+        );
+      }, timeoutMs);
+      stream.stderr.on("data", function read(chunk: Buffer) {
+        noise = (noise + chunk.toString("latin1")).slice(-2_000);
+        for (const splitter of splitters) {
+          for (const part of splitter.push(chunk)) {
+            if (Buffer.isBuffer(part)) continue;
+            if (part.kind === FRAME.login) login = parseExports(part.fields.join("\0"));
+            if (part.kind === FRAME.hello) {
+              clearTimeout(timer);
+              stream.stderr.off("data", read);
+              resolve(part);
+            }
+          }
+        }
+      });
+      void stream.ended.then((end) => {
+        clearTimeout(timer);
+        reject(
+          end.lost ??
+            new MoorageError(
+              "SHELL_MISSING",
+              `Cannot open a shell: /bin/sh ended with code ${end.exitCode}: ${noise.trim()}`,
+              {
+                details: { phase: "hello", exitCode: end.exitCode },
+              },
+            ),
+        );
+      });
+    });
+    // Which shell answers is not known yet; one that reads a script finds no program by the name of a number.
+    stream.stdin.write(wire("bash", `${helloScript(nonce, options.library)}\n`), "latin1");
+    let fields: readonly string[];
+    try {
+      fields = (await hello).fields;
+    } catch (error) {
+      await stream.close();
+      throw error;
+    }
+    const [
+      bashVersion = "",
+      pid = "",
+      home = "",
+      cwd = "/",
+      uid = "",
+      reapers = "",
+      orphans = "",
+      ...exports
+    ] = fields;
+    const worker = new Worker(options.id, stream, {
+      shell: bashVersion === "" ? "sh" : "bash",
+      pid: Number(pid),
+      home: home || "/",
+      cwd,
+      uid: Number(uid),
+      variables: parseExports(exports.join("\0")),
+      login,
+      reapers: reapers.split(" ").filter((reaper) => reaper !== ""),
+    });
+    worker.#knownOrphans = new Set(pidList(orphans));
+    worker.#listen();
+    return worker;
+  }
+
+  get alive(): boolean {
+    return this.#ended === null && !this.#stream.stdin.destroyed;
+  }
+
+  /** Settles when the program behind the worker has ended. */
+  get ended(): Promise<StreamEnd> {
+    return this.#stream.ended;
+  }
+
+  /** `name=value` that every process of this worker carries from its start. */
+  get marker(): string {
+    return `${WORKER_MARKER}=${this.id}`;
+  }
+
+  /**
+   * Runs one call. Never rejects for what the command or the connection does: the end tells.
+   *
+   * @throws {RangeError} when the command or a value holds a NUL
+   */
+  async run(request: CallRequest): Promise<CallEnd> {
+    if (this.#receiver) throw new MoorageError("INTERNAL", `Cannot run: worker ${this.id} is busy`);
+    const nonce = createNonce();
+    const secret = createNonce();
+    const { stdin, onData, ...rest } = request;
+    const text = callScript({
+      ...rest,
+      shell: this.facts.shell,
+      nonce,
+      secret,
+      reapers: this.facts.reapers,
+      stdinBytes: stdin === null ? null : stdin.byteLength,
+    });
+    const seen: {
+      dump: string | null;
+      workdir: "missing" | "kernel" | null;
+      moved: string | null;
+      exitCode: number | null;
+      orphans: number[];
+    } = { dump: null, workdir: null, moved: null, exitCode: null, orphans: [] };
+    const splitters = { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
+    const open = new Set<string>(["stdout", "stderr"]);
+    let finish: (how: "ended") => void = () => {};
+    const ended = new Promise<"ended">((resolve) => {
+      finish = resolve;
+    });
+
+    const onFrame = (stream: "stdout" | "stderr", frame: Frame): void => {
+      const [first = "", exitCode = "", orphans = ""] = frame.fields;
+      if (frame.kind === FRAME.stdin && stdin) this.#stream.stdin.write(stdin);
+      else if (frame.kind === FRAME.workdir) seen.workdir = first === "kernel" ? "kernel" : "missing";
+      else if (frame.kind === FRAME.moved) seen.moved = first;
+      else if (frame.kind === FRAME.state) seen.dump = first;
+      else if (frame.kind === FRAME.end && first === secret) {
+        if (stream === "stdout") {
+          seen.exitCode = Number(exitCode);
+          seen.orphans = pidList(orphans);
+        }
+        open.delete(stream);
+        if (open.size === 0) finish("ended");
+      }
+    };
+    this.#receiver = (stream, chunk) => {
+      let held: Promise<void> | undefined;
+      for (const part of splitters[stream].push(chunk)) {
+        if (!Buffer.isBuffer(part)) onFrame(stream, part);
+        else if (open.has(stream) && (stream === "stdout" || request.separate)) {
+          const promise = onData(stream, part);
+          if (promise) held = held ? Promise.all([held, promise]).then(() => undefined) : promise;
+        }
+      }
+      return held;
+    };
+
+    const written = this.alive;
+    if (written) {
+      if (text.setup !== null && text.setup !== this.#setup) {
+        this.#stream.stdin.write(wire(this.facts.shell, text.setup), "latin1");
+        this.#setup = text.setup;
+      }
+      this.#stream.stdin.write(wire(this.facts.shell, text.call), "latin1");
+    }
+    const how = await Promise.race([ended, this.#stream.ended.then(() => "stream" as const)]);
+    if (how === "stream") {
+      await drained(this.#stream);
+      await this.#tail;
+    }
+    this.#receiver = null;
+    const common = {
+      dump: seen.dump === null ? null : this.#parseDump(seen.dump),
+      workdirProblem: seen.workdir,
+      movedTo: seen.moved,
+    };
+    if (open.size === 0) {
+      const orphans = seen.orphans.filter((pid) => !this.#knownOrphans.has(pid));
+      this.#knownOrphans = new Set(seen.orphans);
+      return {
+        ...common,
+        kind: "ended",
+        exitCode: seen.exitCode,
+        signal: null,
+        begun: true,
+        newOrphans: orphans,
+        lost: null,
+      };
+    }
+    const end = await this.#stream.ended;
+    return {
+      ...common,
+      kind: end.lost ? "lost" : "died",
+      exitCode: end.exitCode,
+      signal: end.signal,
+      // A call whose last byte was not sent did not start.
+      begun: written && end.lost?.details.undelivered !== true,
+      newOrphans: [],
+      lost: end.lost,
+    };
+  }
+
+  /** Ends the shell; processes that it left behind are not touched. Idempotent. */
+  async close(): Promise<void> {
+    this.#receiver = null;
+    this.#stream.stdin.end();
+    await this.#stream.close();
+  }
+
+  #parseDump(text: string): StateDump {
+    if (this.#lastDump?.text !== text) this.#lastDump = { text, dump: parseState(text) };
+    return this.#lastDump.dump;
+  }
+
+  #listen(): void {
+    void this.#stream.ended.then((end) => {
+      this.#ended = end;
+    });
+    for (const name of ["stdout", "stderr"] as const) {
+      const side = this.#stream[name];
+      side.on("data", (chunk: Buffer) => {
+        const held = this.#receiver?.(name, chunk);
+        if (!held) return;
+        side.pause();
+        this.#tail = held.then(
+          () => void side.resume(),
+          () => void side.resume(),
+        );
+      });
+      // The stream's end is told by `ended`, with its reason.
+      side.on("error", () => {});
+    }
+  }
+}
