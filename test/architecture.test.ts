@@ -28,7 +28,9 @@ function importsOf(file: string): readonly string[] {
   const { module } = parseSync(file, readFileSync(join(ROOT, file), "utf8"));
   const specifiers = [
     ...module.staticImports.map(({ moduleRequest }) => moduleRequest.value),
-    ...module.staticExports.flatMap(({ entries }) => entries.flatMap(({ moduleRequest }) => moduleRequest?.value ?? [])),
+    ...module.staticExports.flatMap(({ entries }) =>
+      entries.flatMap(({ moduleRequest }) => moduleRequest?.value ?? []),
+    ),
     ...module.dynamicImports.map(({ moduleRequest }) =>
       readFileSync(join(ROOT, file), "utf8").slice(moduleRequest.start + 1, moduleRequest.end - 1),
     ),
@@ -51,7 +53,9 @@ describe("architecture", () => {
   it.each(files)("%s has a kebab-case name and no default export", (file) => {
     expect(file).toMatch(/^(?:[a-z0-9]+(?:-[a-z0-9]+)*\/)+[a-z0-9]+(?:-[a-z0-9]+)*\.ts$/);
     const { module } = parseSync(file, readFileSync(join(ROOT, file), "utf8"));
-    const exported = module.staticExports.flatMap(({ entries }) => entries.map((entry) => entry.exportName.kind));
+    const exported = module.staticExports.flatMap(({ entries }) =>
+      entries.map((entry) => entry.exportName.kind),
+    );
     expect(exported).not.toContain("Default");
   });
 

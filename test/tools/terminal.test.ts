@@ -10,7 +10,11 @@ let moorage: Moorage;
 beforeAll(async () => {
   folder = await realpath(await mkdtemp(join(tmpdir(), "moorage-terminal-")));
   await mkdir(join(folder, "sub"));
-  moorage = await createMoorage({ environments: "local", workspace: folder, stateDir: join(folder, "state") });
+  moorage = await createMoorage({
+    environments: "local",
+    workspace: folder,
+    stateDir: join(folder, "state"),
+  });
 });
 afterAll(async () => {
   await moorage.stop();
@@ -28,7 +32,11 @@ async function runWith(options: CallOptions, ...given: readonly (string | Record
   let content: Record<string, unknown> = {};
   for (const args of given) {
     const result = await moorage.call(
-      { name: "terminal", caller: `caller-${callers}`, arguments: typeof args === "string" ? { command: args } : args },
+      {
+        name: "terminal",
+        caller: `caller-${callers}`,
+        arguments: typeof args === "string" ? { command: args } : args,
+      },
       options,
     );
     expect(Buffer.byteLength(result.text)).toBeLessThanOrEqual(100_000);
@@ -49,11 +57,16 @@ describe("terminal", () => {
     });
     expect(await run("true")).toEqual({ output: "", exit_code: 0, cwd: folder });
     expect(await run("kill -9 $$")).toMatchObject({ exit_code: 137, exit_code_meaning: expect.any(String) });
-    expect(await run("no-such-program-at-all")).toMatchObject({ exit_code: 127, exit_code_meaning: "Command not found" });
+    expect(await run("no-such-program-at-all")).toMatchObject({
+      exit_code: 127,
+      exit_code_meaning: "Command not found",
+    });
   });
 
   it("takes workdir for one command only", async () => {
-    expect(await run({ command: "pwd", workdir: "sub" })).toMatchObject({ output: `${join(folder, "sub")}\n` });
+    expect(await run({ command: "pwd", workdir: "sub" })).toMatchObject({
+      output: `${join(folder, "sub")}\n`,
+    });
     expect(await run({ command: "true", workdir: "sub" }, "pwd")).toMatchObject({ output: `${folder}\n` });
     expect(await run({ command: "pwd", workdir: "/nope" })).toMatchObject({
       error: { code: "WORKDIR_MISSING", message: expect.stringContaining('"/nope"') },
@@ -95,7 +108,12 @@ describe("terminal", () => {
   it("says what a command left running", async () => {
     const left = await run("sleep 61.5 & echo $!");
     const pid = Number(left.output);
-    expect(left).toEqual({ output: `${pid}\n`, exit_code: 0, cwd: folder, left_running: [{ pid, command: "sleep 61.5" }] });
+    expect(left).toEqual({
+      output: `${pid}\n`,
+      exit_code: 0,
+      cwd: folder,
+      left_running: [{ pid, command: "sleep 61.5" }],
+    });
     process.kill(pid);
   });
 
@@ -117,12 +135,19 @@ describe("terminal", () => {
 
   it("SH-21 takes Windows line endings, and keeps a carriage return that is meant", async () => {
     expect(await run("echo a\r\necho b\r\n")).toMatchObject({ output: "a\nb\n", exit_code: 0 });
-    expect(await run("printf 'a\rb' | od -An -c")).toMatchObject({ output: expect.stringMatching(/a\s+\\r\s+b/) });
+    expect(await run("printf 'a\rb' | od -An -c")).toMatchObject({
+      output: expect.stringMatching(/a\s+\\r\s+b/),
+    });
   });
 
   it("SH-26 SH-29 refuses NUL in a command, and decodes whatever bytes come", async () => {
-    expect(await run("echo a\0b")).toMatchObject({ error: { code: expect.stringMatching(/REFUSED|INVALID/) } });
-    expect(await run("printf '\\xff\\xfe\\x00A\\n'")).toMatchObject({ output: "\ufffd\ufffdA\n", exit_code: 0 });
+    expect(await run("echo a\0b")).toMatchObject({
+      error: { code: expect.stringMatching(/REFUSED|INVALID/) },
+    });
+    expect(await run("printf '\\xff\\xfe\\x00A\\n'")).toMatchObject({
+      output: "\ufffd\ufffdA\n",
+      exit_code: 0,
+    });
   });
 
   it("SH-32 SH-30 keeps head and tail of a long output, with the true counts and the id of the whole", async () => {
@@ -138,15 +163,20 @@ describe("terminal", () => {
   });
 
   it("shows an output that is kept nowhere else whole, many lines or escapes though it has", async () => {
-    expect(await run("seq 1 5000")).toMatchObject({ output: expect.stringMatching(/\n2500\n[^]*\n5000\n$/) });
+    expect(await run("seq 1 5000")).toMatchObject({
+      output: expect.stringMatching(/\n2500\n[\s\S]*\n5000\n$/),
+    });
     const quotes = await run("head -c 39000 /dev/zero | tr '\\0' '\"'");
     expect(quotes).toEqual({ output: '"'.repeat(39_000), exit_code: 0, cwd: folder });
   });
 
-  it.each([[{}], [{ command: "" }], [{ command: "true", backgroud: true }], [{ command: ["ls"] }], [{ command: "true", timeout: -1 }]])(
-    "answers %j with INVALID_ARGUMENTS",
-    async (args) => {
-      expect(await run(args)).toMatchObject({ error: { code: "INVALID_ARGUMENTS" } });
-    },
-  );
+  it.each([
+    [{}],
+    [{ command: "" }],
+    [{ command: "true", backgroud: true }],
+    [{ command: ["ls"] }],
+    [{ command: "true", timeout: -1 }],
+  ])("answers %j with INVALID_ARGUMENTS", async (args) => {
+    expect(await run(args)).toMatchObject({ error: { code: "INVALID_ARGUMENTS" } });
+  });
 });
