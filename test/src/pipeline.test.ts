@@ -179,6 +179,34 @@ describe("a call", () => {
     expect([...places.values()].map(({ opened }) => opened)).toEqual([2, 1]);
   });
 
+  it("opens a new session after one that was closed elsewhere", async () => {
+    let fault: Error | null = new MoorageError("SESSION_CLOSED", "Cannot use a closed session");
+    const { pipeline } = pipelineOf({
+      tools: [
+        noop({
+          needsEnvironment: true,
+          handler: async (_, { session }) => {
+            const { id } = await session();
+            if (fault) throw fault;
+            return { id };
+          },
+        }),
+      ],
+    });
+    expect(await pipeline.call({ name: "noop" })).toMatchObject({ error: { code: "SESSION_CLOSED" } });
+    fault = null;
+    expect(await pipeline.call({ name: "noop" })).toMatchObject({ content: { id: "session-2" } });
+  });
+
+  it("with a name that is no text is answered", async () => {
+    const { pipeline } = pipelineOf({ tools: [noop()] });
+    for (const name of [undefined, null, 7, {}, ["noop"]]) {
+      // What a model writes need not be what the type says.
+      const result = await pipeline.call({ name: name as never });
+      expect(result).toMatchObject({ ok: false, error: { code: "UNKNOWN_TOOL" } });
+    }
+  });
+
   it("AV-05 to an environment that is down gives the reason, and runs again when it is up", async () => {
     const { pipeline, places, clock } = pipelineOf({ tools: [noop({ needsEnvironment: true })] });
     const place = places.get("one") ?? new EmptyEnvironment();
