@@ -81,8 +81,8 @@ async function answer(
   folder: string,
   given: { exitCode: number | null; stdout: string; stderr: string },
 ): Promise<Answer> {
-  const plain = (text: string) => text.replaceAll(folder, "/FOLDER");
   const own = folder.slice(0, root.length + "/00000000".length);
+  const plain = (text: string) => text.replaceAll(own, "/FOLDER");
   const tree = await treeOf(own);
   await rm(own, { recursive: true, force: true });
   return {
