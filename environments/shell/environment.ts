@@ -27,7 +27,7 @@ import { ownedOrphans } from "./left-behind.ts";
 import { loginDifference } from "./login.ts";
 import { OutputStore } from "./outputs.ts";
 import { WorkerPool } from "./pool.ts";
-import { endTree, findProcesses } from "./process-tree.ts";
+import { endTree, findProcesses, lastWill } from "./process-tree.ts";
 import { createProcesses, type ShellProcesses } from "./processes.ts";
 import {
   abortedResult,
@@ -281,7 +281,11 @@ class ShellEnvironment extends BaseEnvironment {
     return new WorkerPool({
       prefix: `${this.#prefix}.${kind === "user" ? "u" : "s"}`,
       shell: this.#options.shell ?? "auto",
-      library: kind === "system" ? FILE_LIBRARY : "",
+      // When its stream ends unasked, the orchestrator is gone or out of reach, and commands have nobody to answer to.
+      ...(kind === "system" && {
+        library: FILE_LIBRARY,
+        atLoss: lastWill(`${WORKER_MARKER}=${this.#prefix}.u`),
+      }),
       login: kind === "user" && (this.#backend.readsLogin ?? true),
       // Our own scripts still clean up while the environment stops.
       open: (argv, env) =>
