@@ -80,6 +80,8 @@ class ShellEnvironment extends BaseEnvironment {
   #users: WorkerPool;
   #systems: WorkerPool;
   #facts: WorkerFacts | null = null;
+  /** Told with the first result. */
+  #startNote: string | null = null;
   #starting: Promise<void> | null = null;
   #stopped: Promise<void> | null = null;
   #recovering: Promise<string | null> | null = null;
@@ -213,6 +215,7 @@ class ShellEnvironment extends BaseEnvironment {
     await this.#backend.start((progress) => this.#options.onProgress?.(progress));
     const worker = await this.#users.acquire();
     this.#facts ??= worker.facts;
+    this.#startNote = worker.loginProblem;
     this.#users.release(worker);
   }
 
@@ -358,7 +361,12 @@ class ShellEnvironment extends BaseEnvironment {
     return {
       pool: this.#users,
       outputs: this.#outputStore,
-      acquire: () => this.#acquire("user"),
+      acquire: async () => {
+        const { worker, notes } = await this.#acquire("user");
+        const startNote = this.#startNote;
+        this.#startNote = null;
+        return { worker, notes: startNote === null ? notes : [startNote, ...notes] };
+      },
       endTree: (worker) => this.#endTree(worker),
       leftBehind: async (worker, orphans) => {
         const owned = await ownedOrphans(this.#system, worker, orphans);

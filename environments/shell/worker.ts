@@ -92,6 +92,8 @@ function drained(stream: ShellStream): Promise<void> {
 export class Worker {
   readonly id: string;
   readonly facts: WorkerFacts;
+  /** Why there is no login environment although one was asked for. */
+  loginProblem: string | null = null;
   readonly #stream: ShellStream;
   #receiver: Receiver | null = null;
   #ended: StreamEnd | null = null;
@@ -122,10 +124,10 @@ export class Worker {
       return await Worker.#open(options, deadline);
     } catch (error) {
       // A profile that hangs or replaces the shell must not keep the environment from starting.
-      if (error instanceof MoorageError && error.details.phase === "hello") {
-        return Worker.#open({ ...options, login: false }, limits.openTimeoutMs);
-      }
-      throw error;
+      if (!(error instanceof MoorageError) || error.details.phase !== "hello") throw error;
+      const worker = await Worker.#open({ ...options, login: false }, limits.openTimeoutMs);
+      worker.loginProblem = `The login shell's variables could not be read (${error.message}); commands run without them`;
+      return worker;
     }
   }
 
@@ -182,7 +184,11 @@ export class Worker {
     try {
       fields = (await hello).fields;
     } catch (error) {
-      await stream.close();
+      // A slow profile is left to end by itself: killed in its middle it may leave a lock behind.
+      stream.stdin.end();
+      stream.stdout.resume();
+      stream.stderr.resume();
+      void stream.ended.then(() => stream.close());
       throw error;
     }
     const [
