@@ -163,6 +163,13 @@ describe("openExec()", () => {
     });
   });
 
+  it("tells an engine that forgot the program, as a restart makes it", async () => {
+    await using daemon = await FakeDaemon.listen();
+    daemon.on("GET", /^\/exec\//, () => ({ status: 404, json: { message: "No such exec instance: x" } }));
+    const { stream } = await open(daemon);
+    expect((await finish(stream)).lost?.code).toBe("EXECUTION_UNKNOWN");
+  });
+
   it("tells output that was cut inside a frame as lost, whatever the exit code", async () => {
     await using daemon = await FakeDaemon.listen();
     daemon.onExec = ({ socket, report }) => {
@@ -306,7 +313,7 @@ describe("openExec()", () => {
     await using daemon = await FakeDaemon.listen();
     daemon.onExec = reader;
     const target = await fakeTarget(new DockerClient(() => daemon.endpoint));
-    for (let index = 0; index < 200; index += 1) {
+    for (let index = 0; index < 2_000; index += 1) {
       const stream = await openExec(target, request);
       await stream.close();
     }
