@@ -136,6 +136,8 @@ export interface ProcessOptions {
   readonly session?: ShellSession;
   /** A line for lists. @default the command */
   readonly title?: string;
+  /** `closed` gives it an empty stdin, so that `write` is refused; a terminal's stays open. @default "open" */
+  readonly stdin?: "open" | "closed";
 }
 
 export type ProcessStatus = "running" | "exited" | "killed" | "lost";
@@ -285,6 +287,8 @@ export interface WriteOptions {
   readonly expectedHash?: string;
   /** Permission bits for a new file. @default 0o666 minus umask; an existing file keeps its own */
   readonly mode?: number;
+  /** Asks for the replaced content too, when it has at most this many bytes, so that a caller can show the difference. */
+  readonly previousMaxBytes?: number;
   readonly cwd?: string;
   readonly abortSignal?: AbortSignal;
 }
@@ -295,6 +299,8 @@ export interface WriteReceipt {
   readonly bytesWritten: number;
   /** Whether the file is new. */
   readonly created: boolean;
+  /** The replaced content, when it was asked for; null when there was none or it is too large. */
+  readonly previous?: Buffer | null;
 }
 
 /** One step of a set of changes that happen whole or not at all. */
@@ -319,10 +325,14 @@ export interface EnvironmentFiles {
   readLines(path: string, options?: LinesOptions): Promise<FileLines>;
   /**
    * Replaces the whole content in one step seen by others: temporary file beside it, rename. Follows a link to
-   * its target, keeps mode and owner of what is there, makes missing parents.
+   * its target, keeps mode and owner of what is there, makes missing parents. Another hard link to the old file
+   * keeps the old content.
    */
   writeFile(path: string, data: string | Uint8Array, options?: WriteOptions): Promise<WriteReceipt>;
-  /** Applies the changes in order; when one fails, those before it are taken back and the error is thrown. */
+  /**
+   * Applies the changes in order; when one fails, those before it are taken back and the error is thrown.
+   * @returns the receipts of the writes, in order
+   */
   apply(
     changes: readonly FileChange[],
     options?: { readonly cwd?: string },

@@ -141,6 +141,11 @@ export const ERRORS = {
     retryable: true,
     suggestion: "Check the image's name and the way to its registry, then try again.",
   },
+  IMAGE_BUILD_FAILED: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Correct what the message names, then build again.",
+  },
   CONTAINER_MISSING: {
     kind: "fix-input",
     retryable: false,

@@ -2,10 +2,22 @@
 export const limits = {
   /** Foreground `terminal` call without a timeout of its own, milliseconds. Long enough for a test run. */
   terminalTimeoutMs: 180_000,
+  /** Output of a `terminal` call that is kept as text, bytes; what is longer is readable whole by its id. */
+  terminalCaptureBytes: 40_000,
   /** Longest foreground `terminal` call, milliseconds; longer work belongs in the background. */
   terminalMaxTimeoutMs: 600_000,
   /** An MCP call without progress returns what it has after this, milliseconds: clients give up at 60 s. */
   mcpYieldMs: 45_000,
+  /** One message of an MCP client, bytes: a write_file of the largest file with every byte escaped still fits. */
+  mcpMessageMaxBytes: 128 * 1024 * 1024,
+  /** Answers that an MCP client still gets after it closed its side, milliseconds; clients kill after 2 to 4 s. */
+  mcpDrainMs: 1_000,
+  /** Shortest time between two progress messages of one MCP call, milliseconds. */
+  mcpProgressEveryMs: 250,
+  /** A silent MCP call shows that it lives this often, milliseconds; clients give up at 60 s of silence. */
+  mcpHeartbeatMs: 10_000,
+  /** Cleaning up after a signal or the end of a command, milliseconds; then we leave with what is left named. */
+  shutdownMs: 12_000,
 
   /** Captured output kept at the head of a result, bytes. */
   captureHeadBytes: 512 * 1024,
@@ -44,6 +56,8 @@ export const limits = {
   maxProcesses: 256,
   /** Record and log of an ended process are kept this long, milliseconds. */
   processRetentionMs: 30 * 60_000,
+  /** A chunk written to a process that nobody reads is given up after this, milliseconds. */
+  stdinStallMs: 10_000,
 
   /** One health probe, milliseconds. */
   probeTimeoutMs: 3_000,
@@ -54,6 +68,12 @@ export const limits = {
   /** A failure without an earlier success is probed again after this, milliseconds. */
   availabilityRetryMs: 2_500,
 
+  /** Loading one tool module, milliseconds; one that never finishes is reported and left out. */
+  toolModuleTimeoutMs: 10_000,
+  /** Description of a tool, characters: providers cut or refuse longer ones. */
+  toolDescriptionMaxChars: 2_000,
+  /** An aborted handler has this long to answer with what it has, milliseconds: TERM, KILL and the check on both. */
+  abortGraceMs: 5_000,
   /** A model-facing result, bytes of UTF-8; about 12,000 tokens. */
   resultMaxBytes: 50_000,
   /** A model-facing result, lines. */

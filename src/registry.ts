@@ -13,11 +13,13 @@
  */
 import type { z } from "zod";
 import type { BaseEnvironment, ShellSession } from "../environments/base.ts";
+import { checkTool } from "./declaration.ts";
 import { MoorageError } from "./errors.ts";
+import type { JsonSchema } from "./json-schema.ts";
 
 export type Availability =
   | { readonly available: true }
-  | { readonly available: false; readonly reason: string };
+  | { readonly available: false; readonly reason: string; readonly suggestion?: string };
 
 /** How far a tool's effects reach. */
 export type AccessLevel = "read" | "operate" | "high-impact" | "dangerous";
@@ -57,6 +59,8 @@ export type ToolOutput = Readonly<Record<string, unknown>>;
 export interface Tool<Schema extends z.ZodObject = z.ZodObject> {
   /** Letters, digits, underscore and hyphen, at most 64: what every provider accepts. */
   readonly name: string;
+  /** Other names under which models ask for it; they are not listed. */
+  readonly aliases?: readonly string[];
   /** Group that is turned on together, such as `files`. */
   readonly toolset: string;
   /** What it does, and its limits of use; at most 2,000 characters. */
@@ -101,46 +105,111 @@ export function defineTool<Schema extends z.ZodObject>(tool: Tool<Schema>): Tool
 export type AnyTool = Tool<any>;
 
 export interface RegisterOptions {
-  /** Replaces a tool of the same name from another toolset; the operator must have allowed it. */
+  /** Replaces a tool of the same name; the operator must have allowed it when the registry was made. */
   readonly override?: boolean;
+}
+
+export interface RegistryOptions {
+  /** Which tools may replace one that is there: the operator's word, never a tool's. @default none */
+  readonly allowOverride?: (next: AnyTool, present: AnyTool) => boolean;
+}
+
+/** A tool with what registering made of its schema. */
+export interface RegisteredTool {
+  readonly tool: AnyTool;
+  /** The tool's parameters, refusing unknown keys unless the tool said otherwise. */
+  readonly parameters: z.ZodObject;
+  /** JSON Schema draft 7 of what a caller may send. */
+  readonly inputSchema: JsonSchema;
+  readonly outputSchema: JsonSchema | null;
 }
 
 /** A set of tools by name. Every change bumps `generation`, by which lists are cached. */
 export class ToolRegistry {
-  readonly #tools = new Map<string, AnyTool>();
+  readonly #tools = new Map<string, RegisteredTool>();
+  readonly #aliases = new Map<string, string>();
+  readonly #allowOverride: NonNullable<RegistryOptions["allowOverride"]>;
+  readonly #listeners = new Set<() => void>();
   #generation = 0;
+
+  constructor(options: RegistryOptions = {}) {
+    this.#allowOverride = options.allowOverride ?? (() => false);
+  }
 
   get generation(): number {
     return this.#generation;
   }
 
-  /** @throws {MoorageError} REGISTRATION_INVALID, NAME_TAKEN */
+  /**
+   * Checks the declaration and adds the tool. A tool that is refused changes nothing.
+   *
+   * @throws {MoorageError} REGISTRATION_INVALID naming the first fault; NAME_TAKEN when the name or an alias is in
+   * use, unless `override` is asked for and the operator allows it. A name may be another tool's alias, and then wins
+   */
   register<Schema extends z.ZodObject>(tool: Tool<Schema>, options: RegisterOptions = {}): Tool<Schema> {
-    const present = this.#tools.get(tool.name);
-    if (present && !options.override) {
+    const registered = checkTool(tool);
+    const present = this.#tools.get(tool.name)?.tool;
+    if (present && !(options.override && this.#allowOverride(tool, present))) {
       throw new MoorageError(
         "NAME_TAKEN",
         `Cannot register "${tool.name}": toolset "${present.toolset}" has a tool of that name`,
       );
     }
-    this.#tools.set(tool.name, tool);
-    this.#generation += 1;
+    for (const alias of tool.aliases ?? []) {
+      const owner = this.#aliases.get(alias) ?? tool.name;
+      if (owner !== tool.name) {
+        throw new MoorageError(
+          "NAME_TAKEN",
+          `Cannot register "${tool.name}": alias "${alias}" belongs to "${owner}"`,
+        );
+      }
+    }
+    this.unregister(tool.name);
+    this.#tools.set(tool.name, registered);
+    for (const alias of tool.aliases ?? []) this.#aliases.set(alias, tool.name);
+    this.#changed();
     return tool;
   }
 
+  /** @returns whether there was such a tool */
   unregister(name: string): boolean {
-    const removed = this.#tools.delete(name);
-    if (removed) this.#generation += 1;
-    return removed;
+    const present = this.#tools.get(name);
+    if (!present) return false;
+    this.#tools.delete(name);
+    for (const alias of present.tool.aliases ?? []) this.#aliases.delete(alias);
+    this.#changed();
+    return true;
   }
 
+  /** Calls back after every change. @returns a function that ends it */
+  listen(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  /** By its own name. */
   get(name: string): AnyTool | undefined {
-    return this.#tools.get(name);
+    return this.#tools.get(name)?.tool;
+  }
+
+  /** By its own name, else by an alias. */
+  resolve(name: string): RegisteredTool | undefined {
+    return this.#tools.get(name) ?? this.#tools.get(this.#aliases.get(name) ?? "");
   }
 
   /** In order of name. */
   list(): readonly AnyTool[] {
-    return [...this.#tools.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
+    return this.entries().map(({ tool }) => tool);
+  }
+
+  /** In order of name, with their schemas. */
+  entries(): readonly RegisteredTool[] {
+    return [...this.#tools.values()].sort((a, b) => (a.tool.name < b.tool.name ? -1 : 1));
+  }
+
+  #changed(): void {
+    this.#generation += 1;
+    for (const listener of this.#listeners) listener();
   }
 }
 

@@ -29,7 +29,7 @@ export const DEFAULT_WORKSPACE = "/workspace";
 const CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL"];
 
 /** Waits on a stdin that nobody writes to: no process, no timer, no program beside the shell. */
-const MAIN_SCRIPT = "while IFS= read -r _; do :; done; while sleep 3600; do :; done";
+export const MAIN_SCRIPT = "while IFS= read -r _; do :; done; while sleep 3600; do :; done";
 
 /** The first events are waited for this long, milliseconds. */
 const EVENTS_WAIT_MS = 500;

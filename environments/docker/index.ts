@@ -1,4 +1,10 @@
 /** Environments in Docker containers. */
+import type { BaseEnvironment } from "../base.ts";
+import {
+  createShellEnvironment,
+  randomEnvironmentId,
+  type ShellEnvironmentOptions,
+} from "../shell/environment.ts";
 import { DockerBackend } from "./backend.ts";
 import type { DockerOptions } from "./settings.ts";
 
@@ -9,6 +15,26 @@ import type { DockerOptions } from "./settings.ts";
  */
 export function createDockerBackend(options: DockerOptions): DockerBackend {
   return new DockerBackend(options);
+}
+
+/**
+ * An environment in a container of its own, or, with `attach`, in a running one of someone else's.
+ *
+ * @throws {MoorageError} INVALID_SPEC when an option is wrong, UNSUPPORTED when one cannot be kept
+ */
+export function createDockerEnvironment(options: DockerOptions & ShellEnvironmentOptions): BaseEnvironment {
+  const { stateDir, onProgress, now, shell, id = randomEnvironmentId(), ...own } = options;
+  const { workspace, env, keep } = own;
+  return createShellEnvironment(createDockerBackend({ ...own, id }), {
+    stateDir,
+    id,
+    ...(onProgress && { onProgress }),
+    ...(now && { now }),
+    ...(shell && { shell }),
+    ...(workspace !== undefined && { workspace }),
+    ...(env && { env }),
+    ...(keep !== undefined && { keep }),
+  });
 }
 
 export type { DockerBackend } from "./backend.ts";

@@ -41,7 +41,7 @@ import {
 } from "./runner.ts";
 import type { ShellKind } from "./script.ts";
 import { Session } from "./session.ts";
-import { type ShellState, toBytes } from "./state.ts";
+import { emptyState, type ShellState, toBytes } from "./state.ts";
 import { ResidentSystemShell } from "./system.ts";
 import { WORKER_MARKER, type Worker, type WorkerFacts } from "./worker.ts";
 import { YieldedProcess } from "./yielded.ts";
@@ -56,6 +56,11 @@ const IDLE_SYSTEM_SHELLS = 2;
 /** How often a set-aside shell's processes are looked for, growing to this, milliseconds. */
 const GONE_POLL_MAX_MS = 30_000;
 const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/;
+
+/** An id for an environment that nobody named. */
+export function randomEnvironmentId(): string {
+  return `env-${randomBytes(6).toString("hex")}`;
+}
 
 class ShellEnvironment extends BaseEnvironment {
   readonly id: string;
@@ -89,7 +94,7 @@ class ShellEnvironment extends BaseEnvironment {
         `Cannot use "${options.id}" as an environment's id: 1 to 64 letters, digits, "_" and "-"`,
       );
     }
-    this.id = options.id ?? `env-${randomBytes(6).toString("hex")}`;
+    this.id = options.id ?? randomEnvironmentId();
     this.#backend = backend;
     this.#options = options;
     this.#prefix = `${this.id}.${randomBytes(4).toString("hex")}`;
@@ -107,6 +112,7 @@ class ShellEnvironment extends BaseEnvironment {
     });
     this.files = createFiles(this.#system, { workspace: () => this.workspace });
     this.#shellProcesses = createProcesses(this.#system, {
+      environmentId: this.id,
       workspace: () => this.workspace,
       variables: async (session) => {
         const state = session instanceof Session ? await session.state() : await this.#freshState();
@@ -168,7 +174,14 @@ class ShellEnvironment extends BaseEnvironment {
     if (this.#stopped) throw this.#stoppedError();
     if (options.abortSignal?.aborted) return abortedResult(this.workspace);
     const state = await this.#freshState();
-    const { result } = await this.#run({ command, options, state, base: this.workspace, dump: false });
+    const { result } = await this.#run({
+      command,
+      options,
+      state,
+      base: this.workspace,
+      dump: false,
+      abortSignals: [],
+    });
     return result;
   }
 
@@ -320,24 +333,13 @@ class ShellEnvironment extends BaseEnvironment {
     const facts = this.#requireFacts();
     const variables = new Map(loginDifference(facts.variables, facts.login));
     for (const [name, value] of Object.entries(this.#options.env ?? {})) variables.set(name, toBytes(value));
-    return {
-      cwd: toBytes(this.workspace),
-      oldCwd: null,
-      variables,
-      functions: "",
-      exportedFunctions: [],
-      aliases: "",
-    };
+    return emptyState(toBytes(this.workspace), variables);
   }
 
   async #run(request: Omit<RunRequest, "home">): Promise<RunOutcome> {
-    const { options } = request;
-    const abortSignal = options.abortSignal
-      ? AbortSignal.any([options.abortSignal, this.#stopping.signal])
-      : this.#stopping.signal;
     const running = runCommand(this.#host, {
       ...request,
-      options: { ...options, abortSignal },
+      abortSignals: [...request.abortSignals, this.#stopping.signal],
       home: this.#requireFacts().home,
     });
     this.#running.add(running);

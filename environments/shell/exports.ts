@@ -132,25 +132,71 @@ function readValue(reader: Reader): string | null {
   }
 }
 
+/** Reads `NAME=word` at the reader's place, and the rest of its line. */
+function readAssignment(reader: Reader, name: RegExp): [name: string, value: string] | null {
+  const found = reader.match(name);
+  if (!found || reader.peek() !== "=") {
+    reader.skipLine();
+    return null;
+  }
+  reader.at += 1;
+  const value = readValue(reader);
+  reader.skipLine();
+  return value === null ? null : [found, value];
+}
+
+const EXPORT = /(?:declare|typeset|export)(?: +-(?!f)[A-Za-z-]+)* +/y;
+const VARIABLE = /[A-Za-z_][A-Za-z0-9_]*/y;
+
+function readExports(reader: Reader, skipOther: boolean): Map<string, string> {
+  const variables = new Map<string, string>();
+  while (!reader.done) {
+    if (reader.match(EXPORT)) {
+      const found = readAssignment(reader, VARIABLE);
+      if (found) variables.set(...found);
+    } else if (skipOther) {
+      reader.skipLine();
+    } else {
+      break;
+    }
+  }
+  return variables;
+}
+
 /**
  * @param text what the shell printed, one byte a character
  * @returns names and values of the variables that have a value, one byte a character
  */
 export function parseExports(text: string): Map<string, string> {
-  const variables = new Map<string, string>();
+  return readExports(new Reader(text), true);
+}
+
+/** What a shell printed at the end of a call, one byte a character. */
+export interface StateDump {
+  readonly variables: ReadonlyMap<string, string>;
+  /** Aliases of bash by name. */
+  readonly aliases: ReadonlyMap<string, string>;
+  readonly exportedFunctions: readonly string[];
+  /** Function definitions as bash prints them. */
+  readonly functions: string;
+}
+
+/** Reads `export -p`, `alias -p`, `declare -F` and `declare -f`, one after the other. */
+export function parseState(text: string): StateDump {
   const reader = new Reader(text);
-  while (!reader.done) {
-    if (!reader.match(/(?:declare|typeset|export)(?: +-[A-Za-z-]+)* +/y)) {
-      reader.skipLine();
-      continue;
-    }
-    const name = reader.match(/[A-Za-z_][A-Za-z0-9_]*/y);
-    if (name && reader.peek() === "=") {
-      reader.at += 1;
-      const value = readValue(reader);
-      if (value !== null) variables.set(name, value);
-    }
-    reader.skipLine();
+  const variables = readExports(reader, false);
+  const aliases = new Map<string, string>();
+  while (reader.match(/alias (?:-- )?/y)) {
+    const found = readAssignment(reader, /[^=\n]+/y);
+    if (found) aliases.set(...found);
   }
-  return variables;
+  const exportedFunctions: string[] = [];
+  for (;;) {
+    const flags = reader.match(/declare -f[a-z]* /y);
+    if (!flags) break;
+    const name = reader.match(/[^\n]+/y);
+    reader.skipLine();
+    if (name && flags.includes("x")) exportedFunctions.push(name);
+  }
+  return { variables, aliases, exportedFunctions, functions: text.slice(reader.at) };
 }

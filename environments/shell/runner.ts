@@ -9,9 +9,10 @@ import { MoorageError, toMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { Command, ExecOptions, ExecResult, LeftProcess, OutputStream, Truncation } from "../base.ts";
 import { Capture } from "./capture.ts";
+import type { StateDump } from "./exports.ts";
 import type { OutputStore, Spill } from "./outputs.ts";
 import type { WorkerPool } from "./pool.ts";
-import { fromBytes, type ShellState, type StateDump, toBytes } from "./state.ts";
+import { fromBytes, type ShellState, toBytes } from "./state.ts";
 import type { CallEnd, Worker } from "./worker.ts";
 
 /** A command that goes on after its call returned. */
@@ -48,6 +49,8 @@ export interface RunRequest {
   readonly base: string;
   readonly home: string;
   readonly dump: boolean;
+  /** Abort the call, beside `options.abortSignal`. */
+  readonly abortSignals: readonly AbortSignal[];
 }
 
 export interface RunOutcome {
@@ -120,7 +123,10 @@ function signalExitCode(signal: string): number | null {
 type Interruption = "timeout" | "abort" | "yield";
 
 /** Fires once, for the first reason that comes. */
-function watch(options: ExecOptions): {
+function watch(
+  options: ExecOptions,
+  abortSignals: readonly AbortSignal[],
+): {
   readonly fired: Promise<Interruption>;
   readonly dispose: () => void;
 } {
@@ -140,6 +146,7 @@ function watch(options: ExecOptions): {
       disposers.push(() => abortSignal.removeEventListener("abort", listener));
     };
     on(options.abortSignal, "abort");
+    for (const abortSignal of abortSignals) on(abortSignal, "abort");
     on(options.yieldSignal, "yield");
     after(options.timeoutMs, "timeout");
     after(options.yieldMs, "yield");
@@ -242,19 +249,20 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
     Object.entries(options.env ?? {}).map(([name, value]) => [name, toBytes(value)] as const),
   );
   const stdin = typeof options.stdin === "string" ? Buffer.from(options.stdin, "utf8") : options.stdin;
-  const watcher = watch(options);
+  const watcher = watch(options, request.abortSignals);
   const notes: string[] = [];
   try {
     for (let attempt = 1; ; attempt += 1) {
       const acquired = await host.acquire();
       notes.push(...acquired.notes);
       const { worker } = acquired;
-      if (options.abortSignal?.aborted) {
+      if (options.abortSignal?.aborted || request.abortSignals.some(({ aborted }) => aborted)) {
         host.pool.release(worker);
         return { result: { ...abortedResult(fromBytes(state.cwd)), notes }, dump: null, worker };
       }
       const captures = new Captures(options, host.outputs);
       let listenerError: unknown = null;
+      const listening = new Set<Promise<void>>();
       const running = worker.run({
         command: typeof command === "string" ? toBytes(command) : command.map(toBytes),
         cwd: requiredCwd === null ? state.cwd : toBytes(requiredCwd),
@@ -273,6 +281,8 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
               listenerError ??= error;
             },
           );
+          listening.add(heard);
+          void heard.then(() => listening.delete(heard));
           return held ? Promise.all([held, heard]).then(() => undefined) : heard;
         },
       });
@@ -318,6 +328,8 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
         await host.pool.discard(worker);
         continue;
       }
+      // The last chunks too are delivered before the result; a call that was cut waits for no listener.
+      if (typeof first !== "string") await Promise.all(listening);
       await captures.finish();
       const leftRunning = typeof first === "string" && stdin ? [] : await settle(host, worker, end);
       if (end.kind === "lost" && typeof first !== "string") {
@@ -347,7 +359,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
         timedOut: first === "timeout",
         aborted: first === "abort",
         ...captures.read(),
-        cwd: fromBytes(end.dump?.cwd ?? end.movedTo ?? state.cwd),
+        cwd: cwdAfter(end, requiredCwd, state),
         durationMs: performance.now() - startedAt,
         leftRunning,
         survivors,
@@ -359,6 +371,13 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
   } finally {
     watcher.dispose();
   }
+}
+
+/** As the shell told it, else where the command began. */
+function cwdAfter(end: CallEnd, requiredCwd: string | null, state: ShellState): string {
+  const told = end.dump?.variables.get("PWD") ?? end.movedTo;
+  if (told) return fromBytes(told);
+  return requiredCwd === null ? fromBytes(state.cwd) : normalize(requiredCwd).replace(/(?<=.)\/$/, "");
 }
 
 /** Gives the worker back, or sets it aside when something that it started lives on. */

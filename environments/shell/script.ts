@@ -18,15 +18,13 @@ export const FRAME = {
   login: "l",
   /** Shell is up: shell, pid, home, cwd, uid, reapers, their children, exports. */
   hello: "h",
-  /** The command's own subshell is about to run. */
-  begun: "b",
   /** The shell waits for the standard input's bytes. */
   stdin: "i",
   /** The asked working directory cannot be entered: reason. */
   workdir: "w",
   /** The session's cwd is gone: the folder used instead. */
   moved: "m",
-  /** State after the call: cwd, old cwd, exports, functions, function flags, aliases. */
+  /** State after the call: exports (PWD and OLDPWD among them), then in bash aliases, function flags, functions. */
   state: "s",
   /** On both streams: secret, exit code, children of the reapers. Nothing of the call follows. */
   end: "e",
@@ -41,11 +39,15 @@ function frame(nonce: string, kind: string, body = ""): string {
  * bash takes its calls from a loop on the first line of a `-c` script, so that line numbers in its messages count
  * from the first line of a command, as they do in `bash -c`; a shell that reads a script cannot be told to start anew.
  */
-const BASH_LOOP = 'while IFS= read -r -d "" __moor_c; do eval "$__moor_c"; done';
+const BASH_LOOP =
+  'while IFS= read -r __moor_n && LC_ALL=C IFS= read -r -N "$__moor_n" __moor_c; do eval "$__moor_c"; done';
 
-/** What ends the text of a call on the wire. */
-export function terminator(shell: ShellKind): string {
-  return shell === "bash" ? "\0" : "\n";
+/**
+ * A text as the shell takes it from its stream. bash reads its number of bytes first, since it takes a text of
+ * known length at once and one of unknown length byte by byte, five times as slowly.
+ */
+export function wire(shell: ShellKind, text: string): string {
+  return shell === "bash" ? `${text.length}\n${text}` : `${text}\n`;
 }
 
 /**
@@ -73,13 +75,11 @@ exec 9>&-
 }
 
 /**
- * Text for a shell whose kind is not yet known: a newline ends it for one that reads a script, NUL for the loop.
- *
  * Sets the descriptors up, defines `library`, finds who may adopt orphans of this shell (the first process and its
  * own ancestors beyond its parent, which is the orchestrator or its agent), and says hello.
  */
 export function helloScript(nonce: string, library: string): string {
-  return `unset __moor_c BASH_EXECUTION_STRING
+  return `unset __moor_c __moor_n BASH_EXECUTION_STRING
 exec 8>&1 9>&2 >/dev/null 2>/dev/null
 ${library}
 { __moor_p=$PPID __moor_r=
@@ -142,24 +142,23 @@ function assignments(shell: ShellKind, variables: ReadonlyMap<string, string | n
 
 /** Undoes what the command's options, traps and functions would do to the words of our epilogue. */
 function calmScript(shell: ShellKind): string {
-  if (shell === "sh") return "set +eux; unset -f printf";
-  // In POSIX mode, which an assignment turns on, special builtins are found before functions.
-  return `POSIXLY_CORRECT=${POSIX_SENTINEL}; \\set +euxn; \\unset -f builtin; \\builtin trap - DEBUG ERR RETURN`;
+  if (shell === "sh") return "set +aeuvx; unset -f printf";
+  // In POSIX mode, which an assignment turns on, special builtins are found before functions. `set -a` would export it.
+  return `__moor_w=\${POSIXLY_CORRECT+set}; POSIXLY_CORRECT=${POSIX_SENTINEL}; \\set +aeuvxn; \\unset -f builtin; \\builtin trap - DEBUG ERR RETURN; [[ -n $__moor_w ]] || \\builtin export -n POSIXLY_CORRECT`;
 }
 
-/** Writes cwd, exports and, in bash, functions and aliases to stdout. */
+/** Writes the state to stdout, in as few writes as there are: each may wake the reader. */
 function dumpScript(shell: ShellKind, nonce: string): string {
-  const open = `'\\000${nonce}${FRAME.state}%s\\000%s\\000' "$PWD" "\${OLDPWD-}"`;
-  if (shell === "sh") return `printf ${open}; export -p; printf '\\000\\000\\000\\000${nonce};'`;
+  if (shell === "sh") {
+    return `export PWD OLDPWD; printf '\\000${nonce}${FRAME.state}'; export -p; printf '\\000${nonce};'`;
+  }
   return [
-    `\\builtin printf ${open}`,
+    "\\builtin export PWD OLDPWD",
+    `\\builtin printf '\\000${nonce}${FRAME.state}'`,
     "\\builtin export -p",
-    "\\builtin printf '\\000'",
-    "\\builtin declare -f",
-    "\\builtin printf '\\000'",
-    "\\builtin declare -F",
-    "\\builtin printf '\\000'",
     "\\builtin alias -p",
+    "\\builtin declare -F",
+    "\\builtin declare -f",
     `\\builtin printf '\\000${nonce};'`,
   ].join("; ");
 }
@@ -194,8 +193,10 @@ function define(state: ShellState): string[] {
       statements.push(`builtin export -f ${quoteAll(state.exportedFunctions)}`);
     }
   }
-  if (state.aliases !== "")
-    statements.push(`builtin shopt -s expand_aliases; builtin eval ${word("bash", state.aliases)}`);
+  if (state.aliases.size > 0) {
+    const words = [...state.aliases].map(([name, value]) => word("bash", `${name}=${value}`));
+    statements.push(`builtin shopt -s expand_aliases; builtin alias -- ${words.join(" ")}`);
+  }
   return statements;
 }
 
@@ -205,17 +206,21 @@ function exitTrap(shell: ShellKind, nonce: string): string {
   const dump = dumpScript(shell, nonce);
   if (shell === "sh") return `case \${__moor_n-} in '') { ${calm}; ${dump}; } >&9 2>/dev/null;; esac`;
   // bash does not undo a group's redirections before this trap; its copy of descriptor 9 is then the first free one, 10.
-  return `case \${__moor_n-} in '') { ${calm}; if [[ ! -e /proc/self/fd || /proc/self/fd/10 -ef /proc/$$/fd/9 ]]; then { ${dump}; } >&10; fi; } >/dev/null 2>&1;; esac`;
+  // The group comes first, since `set -x` would tell of anything else.
+  return `{ case \${__moor_n-} in '') ${calm}; if [[ ! -e /proc/self/fd || /proc/self/fd/10 -ef /proc/$$/fd/9 ]]; then { ${dump}; } >&10; fi;; esac; } >/dev/null 2>&1`;
 }
 
 /** What follows the command in its subshell: the dump, then the command's exit code. */
 function epilogue(shell: ShellKind, nonce: string): string {
   const calm = calmScript(shell);
   const dump = dumpScript(shell, nonce);
-  if (shell === "sh") return `{ __moor_n=$?; ${calm}; ${dump}; } >&9 2>/dev/null\nexit $__moor_n`;
+  if (shell === "sh") return `{ __moor_n=$?; ${calm}; ${dump}; } >&9 2>/dev/null\nexit "$__moor_n"`;
   return `{ __moor_n=$?; ${calm}; { ${dump}; } >&9; \\unset -f exit; \\builtin unset POSIXLY_CORRECT; } >/dev/null 2>&1
-\\exit $__moor_n`;
+\\exit "$__moor_n"`;
 }
+
+/** A command that lists traps is not shown ours: its state is then kept only if it does not end in an `exit`. */
+const LISTS_TRAPS = /\btrap[ \t]*(?:-p\b|$|[;&|)}<>\n])/;
 
 /** Ends a call: the exit code with the children of those who adopt our orphans, and an end on each stream. */
 function endScript(call: CallScript): string {
@@ -240,7 +245,7 @@ export interface CallText {
 /** A longer state is kept in the shell between calls, since it reads its text byte by byte, bytes. */
 const INLINE_STATE_BYTES = 4_096;
 
-/** The text of one call, with what ends it on the wire. One byte a character. */
+/** The text of one call. One byte a character. */
 export function callScript(call: CallScript): CallText {
   const { shell, nonce, command, state } = call;
   const shellLine = typeof command === "string";
@@ -252,21 +257,23 @@ export function callScript(call: CallScript): CallText {
   const inline = restore.length <= INLINE_STATE_BYTES;
   const prepare = [
     ...enter(call),
-    ...(inline ? [restore] : ['eval "$__moor_s"', "unset __moor_s"]),
+    ...(inline ? ["unset __moor_s", restore] : ['eval "$__moor_s"; unset __moor_s']),
     ...assignments(shell, call.env),
-    `printf ${frame(nonce, FRAME.begun)} >&9`,
-    ...(dump ? [`trap ${quote(exitTrap(shell, nonce))} EXIT`] : []),
+    ...(dump && !LISTS_TRAPS.test(command) ? [`trap ${quote(exitTrap(shell, nonce))} EXIT`] : []),
   ]
     .filter((statement) => statement !== "")
     .join("; ");
   // A function named eval may be kept, one named builtin never is.
   const evaluate = shell === "bash" ? "\\builtin eval" : "eval";
-  const run = shellLine ? `${evaluate} ${quote(command)}` : `exec ${quoteAll(command)}`;
+  // A space before a hyphen, lest `eval` take the command for an option.
+  const run = shellLine
+    ? `${evaluate} ${quote(command.startsWith("-") ? ` ${command}` : command)}`
+    : `exec ${quoteAll(command)}`;
   const body = `{ ${prepare}; } 2>/dev/null; { ${run}
 } 9>&-
 ${dump ? epilogue(shell, nonce) : ""}`;
   const errors = call.separate ? "2>&9" : "2>&8";
-  const forget = shell === "bash" ? "unset __moor_c; " : "";
+  const forget = shell === "bash" ? "unset __moor_c __moor_n; " : "";
   const text =
     call.stdinBytes === null
       ? `{ ${forget}( ${body}
@@ -282,6 +289,5 @@ exit $__moor_e
 ${endScript(call)}
 }
 }`;
-  const end = terminator(shell);
-  return { setup: inline ? null : `__moor_s=${quote(restore)}${end}`, call: text + end };
+  return { setup: inline ? null : `__moor_s=${quote(restore)}`, call: text };
 }

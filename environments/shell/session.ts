@@ -2,7 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
 import type { Command, ExecOptions, ExecResult, ShellSession } from "../base.ts";
-import { parseExports } from "./exports.ts";
+import type { StateDump } from "./exports.ts";
 import {
   abortedResult,
   checkCommand,
@@ -17,7 +17,6 @@ import {
   oversizedVariables,
   POSIX_SENTINEL,
   type ShellState,
-  type StateDump,
   toBytes,
 } from "./state.ts";
 
@@ -27,14 +26,6 @@ export interface SessionHost {
   freshState(): Promise<ShellState>;
   home(): string;
   readonly workspace: string;
-}
-
-/** Names of the functions that `declare -F` shows as exported. */
-function exportedFunctions(flags: string): string[] {
-  return flags
-    .split("\n")
-    .map((line) => /^declare -f[a-z]*x[a-z]* (.+)$/.exec(line)?.[1])
-    .filter((name) => name !== undefined);
 }
 
 /**
@@ -49,7 +40,7 @@ export function nextState(
   base: ReadonlyMap<string, string>,
   callEnv: ReadonlyMap<string, string>,
 ): ShellState {
-  const current = parseExports(dump.exports);
+  const current = new Map(dump.variables);
   const before = (name: string): string | undefined => {
     const kept = previous.variables.get(name);
     return kept === null ? undefined : (kept ?? base.get(name));
@@ -70,11 +61,11 @@ export function nextState(
   if (current.get("POSIXLY_CORRECT") === POSIX_SENTINEL)
     restore("POSIXLY_CORRECT", before("POSIXLY_CORRECT") ?? "y");
   return {
-    cwd: dump.cwd,
-    oldCwd: dump.oldCwd === "" ? null : dump.oldCwd,
+    cwd: current.get("PWD") ?? previous.cwd,
+    oldCwd: current.get("OLDPWD") ?? null,
     variables: difference(base, current),
     functions: dump.functions,
-    exportedFunctions: exportedFunctions(dump.functionFlags),
+    exportedFunctions: dump.exportedFunctions,
     aliases: dump.aliases,
   };
 }
@@ -86,6 +77,8 @@ export class Session implements ShellSession {
   readonly #closing = new AbortController();
   readonly #onClose: () => void;
   #state: ShellState | null = null;
+  /** Whether a call has run, so that the first folder was there. */
+  #entered = false;
   #queue: Promise<unknown> = Promise.resolve();
 
   constructor(
@@ -109,10 +102,23 @@ export class Session implements ShellSession {
   }
 
   exec(command: Command, options: ExecOptions = {}): Promise<ExecResult> {
-    const call = this.#queue.then(() => this.#exec(command, options));
+    let begun = false;
+    const call = this.#queue.then(() => {
+      begun = true;
+      return this.#exec(command, options);
+    });
     // The next call waits for this one, however it ends.
     this.#queue = call.catch(() => undefined);
-    return call;
+    const { abortSignal } = options;
+    if (!abortSignal) return call;
+    // A call that is aborted in the queue answers at once; when its turn comes it does nothing.
+    return new Promise((resolve, reject) => {
+      const answer = () => {
+        if (!begun) resolve(abortedResult(this.cwd));
+      };
+      abortSignal.addEventListener("abort", answer, { once: true });
+      call.then(resolve, reject).finally(() => abortSignal.removeEventListener("abort", answer));
+    });
   }
 
   async close(): Promise<void> {
@@ -132,17 +138,18 @@ export class Session implements ShellSession {
       throw new MoorageError("SESSION_CLOSED", `Cannot run: session ${this.id} is closed`);
     if (options.abortSignal?.aborted) return abortedResult(this.cwd);
     const state = await this.state();
-    const abortSignal = options.abortSignal
-      ? AbortSignal.any([options.abortSignal, this.#closing.signal])
-      : this.#closing.signal;
+    const atStart = !this.#entered && this.#start.cwd !== undefined && options.cwd === undefined;
     const { result, dump, worker } = await this.#host.run({
       command,
-      options: { ...options, abortSignal },
+      // The folder that the session was opened for must be there; one that it went to may be gone.
+      options: atStart ? { ...options, cwd: fromBytes(state.cwd) } : options,
+      abortSignals: [this.#closing.signal],
       state,
       base: fromBytes(state.cwd),
       dump: true,
     });
     if (!dump) return result;
+    this.#entered = true;
     const callEnv = new Map(
       Object.entries(options.env ?? {}).map(([name, value]) => [name, toBytes(value)] as const),
     );

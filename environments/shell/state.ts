@@ -14,18 +14,8 @@ export interface ShellState {
   readonly functions: string;
   /** Names of functions that are exported. */
   readonly exportedFunctions: readonly string[];
-  /** `alias` lines as bash prints them. */
-  readonly aliases: string;
-}
-
-/** What a shell printed at the end of a call, not yet compared with anything. */
-export interface StateDump {
-  readonly cwd: string;
-  readonly oldCwd: string;
-  readonly exports: string;
-  readonly functions: string;
-  readonly functionFlags: string;
-  readonly aliases: string;
+  /** Aliases of bash by name. */
+  readonly aliases: ReadonlyMap<string, string>;
 }
 
 /** Variables that belong to one shell process, or that we set. */
@@ -45,7 +35,7 @@ const OWN = new Set([
 export const POSIX_SENTINEL = "moorage";
 
 export function isKeptVariable(name: string): boolean {
-  return !OWN.has(name);
+  return !OWN.has(name) && !name.startsWith("__moor_");
 }
 
 /** The difference that turns `base` into `current`. */
@@ -78,4 +68,12 @@ export function toBytes(text: string): string {
 /** One byte a character as UTF-8 text, for people. */
 export function fromBytes(bytes: string): string {
   return Buffer.from(bytes, "latin1").toString("utf8");
+}
+
+/** A session's state that has only a folder. */
+export function emptyState(
+  cwd: string,
+  variables: ReadonlyMap<string, string | null> = new Map(),
+): ShellState {
+  return { cwd, oldCwd: null, variables, functions: "", exportedFunctions: [], aliases: new Map() };
 }

@@ -3,20 +3,13 @@
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import { quote } from "./quote.ts";
-import type { ShellState } from "./state.ts";
+import { emptyState } from "./state.ts";
 import type { SystemRunOptions, SystemRunResult, SystemShell } from "./stream.ts";
 import type { Worker, WorkerFacts } from "./worker.ts";
 
 const STDERR_MAX_BYTES = 64 * 1024;
+const STATE = emptyState("/");
 const STDOUT_MAX_BYTES = 64 * 1024 * 1024;
-
-const EMPTY_STATE: Omit<ShellState, "cwd"> = {
-  oldCwd: null,
-  variables: new Map(),
-  functions: "",
-  exportedFunctions: [],
-  aliases: "",
-};
 
 export interface SystemHost {
   /** Brings the environment up and gives a worker; told when the place had to be made again. */
@@ -74,7 +67,7 @@ export class ResidentSystemShell implements SystemShell {
       command: Buffer.from(script, "utf8").toString("latin1"),
       cwd: "/",
       cwdRequired: false,
-      state: { ...EMPTY_STATE, cwd: "/" },
+      state: STATE,
       env: new Map(),
       stdin: options.stdin ?? null,
       separate: true,

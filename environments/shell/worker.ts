@@ -6,10 +6,9 @@
 
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import { parseExports } from "./exports.ts";
+import { parseExports, parseState, type StateDump } from "./exports.ts";
 import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
-import { bootArgv, type CallScript, callScript, FRAME, helloScript, type ShellKind } from "./script.ts";
-import type { StateDump } from "./state.ts";
+import { bootArgv, type CallScript, callScript, FRAME, helloScript, type ShellKind, wire } from "./script.ts";
 import type { ShellStream, StreamEnd } from "./stream.ts";
 
 export type CallRequest = Omit<CallScript, "shell" | "nonce" | "secret" | "reapers" | "stdinBytes"> & {
@@ -25,6 +24,7 @@ export interface CallEnd {
   readonly signal: string | null;
   /** Whether the shell may have begun with the call: false is a proof that nothing ran. */
   readonly begun: boolean;
+  /** The state after the call; null when it was not wanted or the command had no chance to tell. */
   readonly dump: StateDump | null;
   /** Why the asked folder could not be entered; the command did not run then. */
   readonly workdirProblem: "missing" | "kernel" | null;
@@ -95,6 +95,8 @@ export class Worker {
   #ended: StreamEnd | null = null;
   #knownOrphans: ReadonlySet<number> = new Set();
   #tail: Promise<void> = Promise.resolve();
+  /** The last state that was read: most calls change nothing. */
+  #lastDump: { readonly text: string; readonly dump: StateDump } | null = null;
   /** The long state that the shell holds. */
   #setup: string | null = null;
 
@@ -169,8 +171,8 @@ export class Worker {
         );
       });
     });
-    // The loop of bash ends it at the NUL, which the other shells skip.
-    stream.stdin.write(`${helloScript(nonce, options.library)}\0`, "latin1");
+    // Which shell answers is not known yet; one that reads a script finds no program by the name of a number.
+    stream.stdin.write(wire("bash", `${helloScript(nonce, options.library)}\n`), "latin1");
     let fields: readonly string[];
     try {
       fields = (await hello).fields;
@@ -236,13 +238,12 @@ export class Worker {
       stdinBytes: stdin === null ? null : stdin.byteLength,
     });
     const seen: {
-      begun: boolean;
-      dump: StateDump | null;
+      dump: string | null;
       workdir: "missing" | "kernel" | null;
       moved: string | null;
       exitCode: number | null;
       orphans: number[];
-    } = { begun: false, dump: null, workdir: null, moved: null, exitCode: null, orphans: [] };
+    } = { dump: null, workdir: null, moved: null, exitCode: null, orphans: [] };
     const splitters = { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
     const open = new Set<string>(["stdout", "stderr"]);
     let finish: (how: "ended") => void = () => {};
@@ -252,15 +253,11 @@ export class Worker {
 
     const onFrame = (stream: "stdout" | "stderr", frame: Frame): void => {
       const [first = "", exitCode = "", orphans = ""] = frame.fields;
-      if (frame.kind === FRAME.begun) seen.begun = true;
-      else if (frame.kind === FRAME.stdin && stdin) this.#stream.stdin.write(stdin);
+      if (frame.kind === FRAME.stdin && stdin) this.#stream.stdin.write(stdin);
       else if (frame.kind === FRAME.workdir) seen.workdir = first === "kernel" ? "kernel" : "missing";
       else if (frame.kind === FRAME.moved) seen.moved = first;
-      else if (frame.kind === FRAME.state) {
-        const [cwd = "/", oldCwd = "", exports = "", functions = "", functionFlags = "", aliases = ""] =
-          frame.fields;
-        seen.dump = { cwd, oldCwd, exports, functions, functionFlags, aliases };
-      } else if (frame.kind === FRAME.end && first === secret) {
+      else if (frame.kind === FRAME.state) seen.dump = first;
+      else if (frame.kind === FRAME.end && first === secret) {
         if (stream === "stdout") {
           seen.exitCode = Number(exitCode);
           seen.orphans = pidList(orphans);
@@ -284,10 +281,10 @@ export class Worker {
     const written = this.alive;
     if (written) {
       if (text.setup !== null && text.setup !== this.#setup) {
-        this.#stream.stdin.write(text.setup, "latin1");
+        this.#stream.stdin.write(wire(this.facts.shell, text.setup), "latin1");
         this.#setup = text.setup;
       }
-      this.#stream.stdin.write(text.call, "latin1");
+      this.#stream.stdin.write(wire(this.facts.shell, text.call), "latin1");
     }
     const how = await Promise.race([ended, this.#stream.ended.then(() => "stream" as const)]);
     if (how === "stream") {
@@ -296,7 +293,7 @@ export class Worker {
     }
     this.#receiver = null;
     const common = {
-      dump: seen.dump,
+      dump: seen.dump === null ? null : this.#parseDump(seen.dump),
       workdirProblem: seen.workdir,
       movedTo: seen.moved,
     };
@@ -320,7 +317,7 @@ export class Worker {
       exitCode: end.exitCode,
       signal: end.signal,
       // A call whose last byte was not sent did not start.
-      begun: seen.begun || (written && end.lost?.details.undelivered !== true),
+      begun: written && end.lost?.details.undelivered !== true,
       newOrphans: [],
       lost: end.lost,
     };
@@ -331,6 +328,11 @@ export class Worker {
     this.#receiver = null;
     this.#stream.stdin.end();
     await this.#stream.close();
+  }
+
+  #parseDump(text: string): StateDump {
+    if (this.#lastDump?.text !== text) this.#lastDump = { text, dump: parseState(text) };
+    return this.#lastDump.dump;
   }
 
   #listen(): void {

@@ -1,0 +1,65 @@
+/** Growth of memory while a command writes 1 GiB. Each is taken in a process of its own, so that nothing else grows. */
+import { fork } from "node:child_process";
+import { once } from "node:events";
+import {
+  dockerEnvironment,
+  dockerObstacle,
+  expectEqual,
+  localEnvironment,
+  temporaryFolder,
+} from "./environments.ts";
+import { amount, type Figure, type Measured } from "./measure.ts";
+
+const FLOOD_BYTES = 1024 ** 3;
+const SAMPLE_MS = 20;
+
+type Place = "local" | "docker";
+
+export const figures: readonly Figure[] = [
+  { name: "local-flood-memory", goal: 64, unit: "MiB", measure: () => inChild("local") },
+  {
+    name: "docker-flood-memory",
+    goal: 64,
+    unit: "MiB",
+    obstacle: dockerObstacle,
+    measure: () => inChild("docker"),
+  },
+];
+
+async function inChild(place: Place): Promise<Measured> {
+  const child = fork(import.meta.filename, [place], { stdio: ["ignore", "inherit", "inherit", "ipc"] });
+  let growth: number | null = null;
+  child.on("message", (message) => {
+    growth = Number(message);
+  });
+  const [exitCode] = await once(child, "close");
+  if (exitCode !== 0 || growth === null)
+    throw new Error(`The flooded process ended with exit code ${exitCode}`);
+  return amount(growth);
+}
+
+/** @returns MiB by which the resident memory grew at most */
+async function flood(place: Place): Promise<number> {
+  await using folder = await temporaryFolder();
+  await using environment =
+    place === "local" ? localEnvironment(folder.path) : dockerEnvironment(folder.path);
+  await using session = await environment.openSession();
+  // Code and buffers of ordinary work are there before it counts.
+  for (let index = 0; index < 20; index += 1) await session.exec("head -c 300000 /dev/zero | tr '\\0' x");
+  const before = process.memoryUsage.rss();
+  let most = before;
+  const sampler = setInterval(() => {
+    most = Math.max(most, process.memoryUsage.rss());
+  }, SAMPLE_MS);
+  const result = await session.exec(
+    `yes 'a line of output, sixty-four bytes long, like those of a build.' | head -c ${FLOOD_BYTES}`,
+  );
+  clearInterval(sampler);
+  expectEqual(result.exitCode, 0);
+  expectEqual(result.truncated.output?.totalBytes, FLOOD_BYTES);
+  return (most - before) / 1024 / 1024;
+}
+
+const [, main, place] = process.argv;
+if (main === import.meta.filename && (place === "local" || place === "docker"))
+  process.send?.(await flood(place));

@@ -1,0 +1,77 @@
+/**
+ * How a figure is taken. Both sides of a comparison run in turn in the same process and minute, so that a busy
+ * machine slows them alike, and the value is a ratio of medians.
+ */
+
+/** What was measured. `ours` and `baseline` are in `unit`; an amount without a baseline has null. */
+export interface Measured {
+  readonly value: number;
+  readonly ours: number;
+  readonly baseline: number | null;
+  readonly runs: number;
+}
+
+/** A promise of speed or size, and how it is held to. */
+export interface Figure {
+  /** `docker-echo-vs-cli`: the subject first. */
+  readonly name: string;
+  /** What `value` must not pass. */
+  readonly goal: number;
+  /** Unit of `ours` and `baseline`: `ms`, `MiB`, `failures`. */
+  readonly unit: string;
+  /** Why it cannot be taken on this machine, or null. @default always can */
+  readonly obstacle?: () => Promise<string | null>;
+  measure(): Promise<Measured>;
+}
+
+/** One side of a comparison. Only `run` is timed. */
+export interface Side {
+  readonly before?: () => Promise<void>;
+  readonly run: () => Promise<void>;
+  readonly after?: () => Promise<void>;
+}
+
+/**
+ * Runs both sides in turn and compares their medians.
+ *
+ * @param runs of each side that count, after `warmups`
+ * @returns milliseconds of each side, and ours divided by the baseline
+ */
+export async function paired(ours: Side, baseline: Side, runs: number, warmups = 2): Promise<Measured> {
+  const times: { ours: number[]; baseline: number[] } = { ours: [], baseline: [] };
+  for (let run = -warmups; run < runs; run += 1) {
+    // The one that goes first changes, so that neither always finds the machine as the other left it.
+    const order = run % 2 === 0 ? (["ours", "baseline"] as const) : (["baseline", "ours"] as const);
+    for (const name of order) {
+      const elapsedMs = await timed(name === "ours" ? ours : baseline);
+      if (run >= 0) times[name].push(elapsedMs);
+    }
+  }
+  const medians = { ours: median(times.ours), baseline: median(times.baseline) };
+  return { value: medians.ours / medians.baseline, ...medians, runs };
+}
+
+/** An amount that has no other side: bytes, failures. */
+export function amount(value: number, runs = 1): Measured {
+  return { value, ours: value, baseline: null, runs };
+}
+
+async function timed({ before, run, after }: Side): Promise<number> {
+  await before?.();
+  const startedAt = performance.now();
+  try {
+    await run();
+    return performance.now() - startedAt;
+  } finally {
+    await after?.();
+  }
+}
+
+/** @throws {RangeError} on an empty list */
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const low = sorted[Math.floor((sorted.length - 1) / 2)];
+  const high = sorted[Math.ceil((sorted.length - 1) / 2)];
+  if (low === undefined || high === undefined) throw new RangeError("There is no median of nothing");
+  return (low + high) / 2;
+}

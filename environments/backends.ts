@@ -1,0 +1,96 @@
+/** Every backend, loaded on first use, so that nobody pays for one that is not asked for. */
+import { MoorageError } from "../src/errors.ts";
+import type { BaseEnvironment } from "./base.ts";
+import type { BackendName, Egress, EnvironmentSpec, PlaceOptions, SpecOptions } from "./spec.ts";
+
+type Factory<Name extends BackendName> = (
+  spec: Extract<EnvironmentSpec, { backend: Name }>,
+  common: PlaceOptions,
+) => Promise<BaseEnvironment>;
+
+/** Makes an environment of a specification; null for a backend that this version has not. */
+const BACKENDS: { readonly [Name in BackendName]: Factory<Name> | null } = {
+  local: async ({ options }, { hostFolder, ...common }) => {
+    const { createLocalEnvironment } = await import("./local/index.ts");
+    if (options.isolation === "bubblewrap") {
+      throw new MoorageError("UNSUPPORTED", 'Isolation "bubblewrap" is not available in this version');
+    }
+    const workspace = options.workspace ?? hostFolder ?? process.cwd();
+    return createLocalEnvironment({ ...common, workspace });
+  },
+  docker: async ({ image, options }, common) => {
+    const { createDockerEnvironment } = await import("./docker/index.ts");
+    return createDockerEnvironment({ image, ...dockerOptions(options, common) });
+  },
+  "docker+attach": async ({ container, options }, common) => {
+    const { createDockerEnvironment } = await import("./docker/index.ts");
+    return createDockerEnvironment({ attach: container, ...dockerOptions(options, common) });
+  },
+  ssh: null,
+  vercel: null,
+};
+
+/**
+ * Makes the environment that a specification asks for. Nothing is started; a backend that is missing or cannot do
+ * what is asked is an error, and nothing else takes its place.
+ *
+ * @throws {MoorageError} UNSUPPORTED when this version has no such backend, or it cannot enforce the egress policy;
+ * INVALID_SPEC and others from the backend
+ */
+export async function createEnvironment(
+  spec: EnvironmentSpec,
+  common: PlaceOptions,
+): Promise<BaseEnvironment> {
+  const { keep, id } = spec.options;
+  const merged: PlaceOptions = {
+    ...common,
+    ...(keep !== undefined && { keep }),
+    ...(id !== undefined && { id }),
+  };
+  // The table's entry under a name takes the specs of that name; TypeScript cannot pair the two unions.
+  const factory = BACKENDS[spec.backend] as
+    | ((spec: EnvironmentSpec, common: PlaceOptions) => Promise<BaseEnvironment>)
+    | null;
+  if (factory === null) {
+    const there = Object.entries(BACKENDS).flatMap(([name, entry]) => (entry ? [name] : []));
+    throw new MoorageError("UNSUPPORTED", `Backend "${spec.backend}" is not available in this version`, {
+      suggestion: `Choose another backend: ${there.join(", ")}.`,
+    });
+  }
+  const environment = await factory(spec, merged);
+  requireEgress(environment, spec.options.egress ?? "open");
+  return environment;
+}
+
+function requireEgress(environment: BaseEnvironment, egress: Egress): void {
+  if (egress === "open") return;
+  const needed = egress === "none" ? "egress:none" : "egress:allow-list";
+  if (environment.capabilities.has(needed)) return;
+  throw new MoorageError(
+    "UNSUPPORTED",
+    `Cannot restrict egress: the ${environment.backend} backend enforces no such policy here`,
+  );
+}
+
+function dockerOptions(options: SpecOptions, { hostFolder, ...common }: PlaceOptions) {
+  const { egress, pids, shm_size: shmSize, read_only: readOnly } = options;
+  return {
+    ...common,
+    ...pick(options, ["workspace", "memory", "cpus", "pool", "user", "pull", "platform"]),
+    ...(hostFolder !== undefined && { mount: hostFolder }),
+    ...(pids !== undefined && { pidsLimit: pids }),
+    ...(shmSize !== undefined && { shmSize }),
+    ...(readOnly !== undefined && { readOnly }),
+    ...(egress !== undefined && { egress: typeof egress === "string" ? egress : egress.allow.join(",") }),
+  };
+}
+
+/** Those of the named options that are set. */
+function pick<Key extends keyof SpecOptions>(
+  options: SpecOptions,
+  keys: readonly Key[],
+): Pick<SpecOptions, Key> {
+  const entries = keys.flatMap((key) => (options[key] === undefined ? [] : [[key, options[key]]]));
+  // Built from the very keys of the type.
+  return Object.fromEntries(entries) as Pick<SpecOptions, Key>;
+}

@@ -1,0 +1,70 @@
+/** Tells which environments of this machine have a record, and what runs in them. */
+import { readdir, readFile } from "node:fs/promises";
+import { judgeOwner, type OwnerState } from "../owner.ts";
+import { WORKER_MARKER } from "../shell/worker.ts";
+import { readRecords } from "./owners.ts";
+
+export interface LocalEntry {
+  readonly id: string;
+  readonly workspace: string;
+  /** ISO 8601. */
+  readonly createdAt: string;
+  readonly owner: OwnerState;
+  readonly keep: boolean;
+  readonly processes: readonly LocalProcess[];
+}
+
+export interface LocalProcess {
+  readonly pid: number;
+  /** Its arguments, joined by spaces, at most 200 characters. */
+  readonly command: string;
+}
+
+/** Environments of every owner, oldest first, with what runs in them apart from our own resident shells. */
+export async function listLocal(options: { readonly stateDir: string }): Promise<readonly LocalEntry[]> {
+  const records = await readRecords(options.stateDir);
+  if (records.length === 0) return [];
+  const processes = await readMarked();
+  return records
+    .map(({ id, workspace, createdAt, owner, keep }) => ({
+      id,
+      workspace,
+      createdAt,
+      owner: judgeOwner(owner, false),
+      keep,
+      processes: processes
+        .filter(({ worker, isShell }) => worker.startsWith(`${id}:`) && !isShell)
+        .map(({ pid, command }) => ({ pid, command })),
+    }))
+    .sort((a, b) => (a.createdAt < b.createdAt ? -1 : 1));
+}
+
+interface Marked extends LocalProcess {
+  readonly worker: string;
+  /** A resident shell, or a subshell of it: its arguments are the shell's own. */
+  readonly isShell: boolean;
+}
+
+async function readMarked(): Promise<readonly Marked[]> {
+  const found: Marked[] = [];
+  for (const name of await readdir("/proc")) {
+    if (!/^\d+$/.test(name)) continue;
+    try {
+      const variables = (await readFile(`/proc/${name}/environ`, "utf8")).split("\0");
+      const marker = variables.find((variable) => variable.startsWith(`${WORKER_MARKER}=`));
+      if (marker === undefined) continue;
+      const words = (await readFile(`/proc/${name}/cmdline`, "utf8")).split("\0");
+      const command = words.join(" ").trim().slice(0, 200);
+      const worker = marker.slice(WORKER_MARKER.length + 1);
+      found.push({ pid: Number(name), command, worker, isShell: isResident(command) });
+    } catch {
+      // It ended while we looked, or it is somebody else's.
+    }
+  }
+  return found;
+}
+
+/** Resident shells are told by the loop that bash is started with; others are started as a bare `sh`. */
+function isResident(command: string): boolean {
+  return command === "sh" || command.includes("__moor_");
+}

@@ -1,0 +1,120 @@
+/**
+ * What concerns this machine and not one runtime: which environments live on it, what dead owners left, whether a
+ * backend works at all. Joins the backends for these questions, as `backends.ts` does for work.
+ */
+import type { Health, LeftProcess } from "./base.ts";
+import type { OwnerState } from "./owner.ts";
+
+/** An environment that has an owner's record or label. */
+export interface RecordedEnvironment {
+  readonly id: string;
+  readonly backend: string;
+  /** For people: an image, a container. */
+  readonly description: string;
+  readonly workspace: string | null;
+  /** ISO 8601. */
+  readonly createdAt: string;
+  readonly owner: OwnerState;
+  /** Stays when its owner ends. */
+  readonly keep: boolean;
+  /** What runs in it, apart from our own shells. */
+  readonly processes: readonly LeftProcess[];
+}
+
+/** What an orphan's removal came to. */
+export interface Removal {
+  readonly id: string;
+  readonly backend: string;
+  readonly removed: readonly string[];
+  /** What could not be removed. */
+  readonly left: readonly string[];
+}
+
+/** The part of a backend that needs no environment. */
+export interface Upkeep {
+  readonly backend: string;
+  /** Forms of specifications that lead here. */
+  readonly forms: readonly string[];
+  /** Whether environments could be had now, within `limits.probeTimeoutMs`. */
+  check(): Promise<Health>;
+  /** @throws {MoorageError} the backend's own code when it cannot be asked */
+  list(): Promise<readonly RecordedEnvironment[]>;
+  /** Removes what dead owners left. @throws {MoorageError} the backend's own code when it cannot be asked */
+  reap(): Promise<readonly Removal[]>;
+}
+
+export interface UpkeepOptions {
+  /** Folder for records of our own, as the runtime has it. */
+  readonly stateDir: string;
+}
+
+/** The backends of this machine, each loaded on its first question. */
+export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
+  return [
+    {
+      backend: "local",
+      forms: ["local"],
+      check: async () => ({ healthy: true }),
+      list: async () => {
+        const { listLocal } = await import("./local/list.ts");
+        const entries = await listLocal({ stateDir });
+        return entries.map((entry) => ({ ...entry, backend: "local", description: "this machine" }));
+      },
+      reap: async () => {
+        const { reapLocal } = await import("./local/reap.ts");
+        const reaped = await reapLocal({ stateDir });
+        return reaped.map(({ id, processes, survivors }) => ({
+          id,
+          backend: "local",
+          removed: processes.filter((pid) => !survivors.includes(pid)).map((pid) => `process ${pid}`),
+          left: survivors.map((pid) => `process ${pid}`),
+        }));
+      },
+    },
+    {
+      backend: "docker",
+      forms: ["docker:IMAGE", "docker+attach:CONTAINER"],
+      check: async () => {
+        const { createDockerBackend } = await import("./docker/index.ts");
+        // Nothing of it is started, so that it asks for the engine alone; any image does.
+        return createDockerBackend({ image: "any" }).health();
+      },
+      list: async () => {
+        const { listDocker } = await import("./docker/index.ts");
+        const { listContainerProcesses } = await import("./docker/top.ts");
+        const entries = await listDocker();
+        return Promise.all(
+          entries.map(async ({ containerId, environment, image, name, state, createdAt, owner, kept }) => ({
+            id: environment === "" ? containerId : environment,
+            backend: "docker",
+            description: `${image}, container ${name} (${state})`,
+            workspace: null,
+            createdAt,
+            owner,
+            keep: kept,
+            // One that ends while we look has none.
+            processes: state === "running" ? await listContainerProcesses(containerId).catch(() => []) : [],
+          })),
+        );
+      },
+      reap: async () => {
+        const { reapDocker } = await import("./docker/index.ts");
+        const { removed, failed } = await reapDocker();
+        return [
+          ...removed.map(({ environment, name }) => ({
+            id: environment,
+            backend: "docker",
+            removed: [`container ${name}`],
+            left: [],
+          })),
+          ...failed.map(({ entry: { environment, name }, reason }) => ({
+            id: environment,
+            backend: "docker",
+            removed: [],
+            left: [`container ${name}: ${reason}`],
+          })),
+        ];
+      },
+    },
+  ];
+}

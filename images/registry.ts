@@ -1,0 +1,89 @@
+/** The way for hosts that reach an image registry: pull a base and build the Dockerfile of this folder on it. */
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import type Docker from "dockerode";
+import { pack } from "tar-stream";
+import { engineEvents } from "./engine-stream.ts";
+import type { ImageWay } from "./recipe.ts";
+
+/** A registry that has not begun to answer by then is taken as out of reach, milliseconds. */
+const ANSWER_TIMEOUT_MS = 15_000;
+
+/**
+ * Builds `images/<name>/Dockerfile`, whose `BASE` argument has the base image as its default.
+ */
+export function dockerfileWay(name: string): ImageWay {
+  const dockerfile = () => readFile(join(import.meta.dirname, name, "Dockerfile"), "utf8");
+  return {
+    variant: "registry",
+    async obstacle(docker, onProgress) {
+      const base = baseOf(await dockerfile());
+      if (await isPresent(docker, base)) return null;
+      return pull(docker, base, onProgress);
+    },
+    async inputs() {
+      return { dockerfile: await dockerfile() };
+    },
+    async build({ docker, labels, onProgress, abortSignal }) {
+      const context = pack();
+      context.entry({ name: "Dockerfile" }, await dockerfile());
+      context.finalize();
+      const answer = await docker.buildImage(Readable.from(context), {
+        labels: { ...labels },
+        ...(abortSignal === undefined ? {} : { abortSignal }),
+      });
+      let id = "";
+      for await (const event of engineEvents(answer)) {
+        if (event.stream.startsWith("Step ")) onProgress(event.stream.trim());
+        if (event.builtId !== "") id = event.builtId;
+      }
+      if (id === "") throw new Error("The engine ended the build without an image id");
+      return id;
+    },
+  };
+}
+
+function baseOf(dockerfile: string): string {
+  const base = /^ARG BASE=(\S+)$/m.exec(dockerfile)?.[1];
+  if (base === undefined) throw new Error("The Dockerfile names no base: ARG BASE=image is missing");
+  return base;
+}
+
+async function isPresent(docker: Docker, image: string): Promise<boolean> {
+  try {
+    await docker.getImage(image).inspect();
+    return true;
+  } catch (error) {
+    // The engine's errors carry the status of the answer.
+    if ((error as { statusCode?: number }).statusCode === 404) return false;
+    throw error;
+  }
+}
+
+/** @returns why the image cannot be had, or null when it is there now */
+async function pull(
+  docker: Docker,
+  image: string,
+  onProgress: (message: string) => void,
+): Promise<string | null> {
+  const patience = new AbortController();
+  const timer = setTimeout(() => patience.abort(), ANSWER_TIMEOUT_MS);
+  try {
+    const [fromImage, tag = "latest"] = image.split(":");
+    const answer = await docker.createImage({ fromImage, tag, abortSignal: patience.signal });
+    clearTimeout(timer);
+    for await (const event of engineEvents(answer)) {
+      if (event.status !== "Downloading" && event.status !== "Extracting") {
+        onProgress(`${image}: ${event.status}${event.id ? ` ${event.id}` : ""}`);
+      }
+    }
+    return null;
+  } catch (error) {
+    if (patience.signal.aborted)
+      return `the registry of ${image} did not answer in ${ANSWER_TIMEOUT_MS / 1000} s`;
+    return `${image} cannot be pulled: ${error instanceof Error ? error.message : String(error)}`;
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,33 @@
+/**
+ * The command line from its words to its exit status. Machine output goes to stdout, everything else to stderr; a
+ * failure of ours is never shown as a command's output.
+ */
+import { EXIT } from "./exit.ts";
+import { printFailure } from "./failure.ts";
+import { flushOutput, guardOutput } from "./output.ts";
+import { createProgram, usageError, wantsJson } from "./program.ts";
+
+/** Runs one command line and leaves the process with its exit status. */
+export async function main(words: readonly string[]): Promise<void> {
+  guardOutput();
+  const exitCode = await run(words);
+  await flushOutput();
+  process.exit(exitCode);
+}
+
+async function run(words: readonly string[]): Promise<number> {
+  let exitCode: number = EXIT.ok;
+  const program = createProgram((code) => {
+    exitCode = code;
+  });
+  try {
+    await program.parseAsync(words, { from: "user" });
+    return exitCode;
+  } catch (error) {
+    const failure = usageError(error, program);
+    // Help that was asked for.
+    if (failure === null) return EXIT.ok;
+    printFailure(failure, { json: wantsJson(program) });
+    return EXIT.ours;
+  }
+}

@@ -1,0 +1,57 @@
+/**
+ * stdout and stderr of this process. A reader that goes away (`moor … | head -1`) is no fault: it fires
+ * `outputClosed`, upon which commands end.
+ */
+const closed = new AbortController();
+
+/** Fires when nobody reads our stdout any more. */
+export const outputClosed: AbortSignal = closed.signal;
+
+/** Keeps a broken pipe or a lost terminal from being an unhandled error. Call once, first. */
+export function guardOutput(): void {
+  process.stdout.on("error", () => closed.abort());
+  // Nobody is left to tell.
+  process.stderr.on("error", () => {});
+}
+
+/** One line for people, to stderr. */
+export function printLine(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+/** One line of JSON, to stdout. */
+export function printJson(value: unknown): void {
+  process.stdout.write(`${JSON.stringify(value)}\n`);
+}
+
+/** Text that was asked for, to stdout. */
+export function printText(text: string): void {
+  process.stdout.write(text.endsWith("\n") ? text : `${text}\n`);
+}
+
+/** Writes bytes; the promise resolves when the reader can take more, or is gone. */
+export function writeBytes(stream: NodeJS.WriteStream, data: Uint8Array): Promise<void> | undefined {
+  if (stream.destroyed || stream.write(data)) return undefined;
+  return new Promise((resolve) => {
+    const done = (): void => {
+      stream.off("drain", done);
+      stream.off("close", done);
+      resolve();
+    };
+    stream.on("drain", done);
+    stream.on("close", done);
+  });
+}
+
+/** Resolves when everything written has left this process, or nobody reads it. */
+export async function flushOutput(): Promise<void> {
+  await Promise.all(
+    [process.stdout, process.stderr].map(
+      (stream) =>
+        new Promise<void>((resolve) => {
+          if (stream.destroyed || stream.writableLength === 0) resolve();
+          else stream.write("", () => resolve());
+        }),
+    ),
+  );
+}

@@ -1,0 +1,366 @@
+/**
+ * Every command, its words and its help. Loads no command's code before that command is asked for, so that
+ * `--help` and mistakes are answered at once.
+ */
+import { Argument, Command, CommanderError, InvalidArgumentError, Option } from "commander";
+import type { MoorageError } from "../errors.ts";
+import { nearest } from "../nearest.ts";
+import { badUsage, oneOf } from "./failure.ts";
+import { version } from "./version.ts";
+
+/** Options of every command that works in an environment. */
+export interface CommonOptions {
+  readonly environment?: readonly string[];
+  readonly workspace?: string;
+  readonly config?: string;
+  readonly json?: boolean;
+}
+
+export interface ToolOptions extends CommonOptions {
+  readonly toolsets?: readonly string[];
+}
+
+export interface ExecOptions extends CommonOptions {
+  readonly shell?: string;
+  readonly cwd?: string;
+  readonly timeout?: number;
+  readonly stdin?: boolean;
+}
+
+const FORMATS = ["openai", "anthropic", "mcp"] as const;
+export type ToolFormat = (typeof FORMATS)[number];
+
+export interface ToolsOptions extends ToolOptions {
+  readonly format?: ToolFormat;
+}
+
+export interface JsonOption {
+  readonly json?: boolean;
+}
+
+const SPECS = `
+Environments (-e SPEC, several as -e NAME=SPEC):
+  local                      this machine, no isolation
+  docker:IMAGE               a container of its own, removed at the end
+  docker+attach:CONTAINER    a container that runs already; never stopped by us
+  NAME                       an environment of the configuration file
+Options follow as ?key=value&..., for example docker:node:24?memory=2g&user=node
+`;
+
+/** Builds the commands. @param finish takes the exit status that a command ends with */
+export function createProgram(finish: (exitCode: number) => void): Command {
+  const program = new Command("moor")
+    .description("Runs an agent's tools in a place you choose: this machine, a container.")
+    .usage("COMMAND [OPTIONS]")
+    .version(version(), "-V, --version", "print the version")
+    .helpOption("-h, --help", "print this help, or that of a command")
+    .helpCommand("help [COMMAND]", "print the help of a command")
+    .enablePositionalOptions()
+    .exitOverride()
+    .configureHelp({ sortSubcommands: false, showGlobalOptions: false })
+    .configureOutput({
+      writeOut: (text) => process.stdout.write(text),
+      // Mistakes are told once, by main, in our own words.
+      writeErr: () => {},
+      getOutHelpWidth: () => Math.min(process.stdout.columns ?? 100, 110),
+    });
+  program.addHelpText(
+    "after",
+    `${SPECS}
+Examples:
+  moor mcp -e docker:node:24 --workspace .        an agent's tools, in a container, over MCP
+  moor exec -e docker:node:24 -- node --version   one command
+  moor doctor                                     what works on this machine, and what to do
+
+Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 124 when exec timed out;
+125 when we could not do it; 128 + n after signal n. Machine output goes to stdout, all else to stderr.`,
+  );
+
+  common(program.command("exec"))
+    .summary("run one command")
+    .description(
+      "Runs one command and ends with its exit status. Its output streams as it comes, stdout to stdout and stderr to stderr. The words are a program and its arguments, and no shell reads them; for a shell line use --shell.",
+    )
+    .usage("[OPTIONS] [--] PROGRAM [ARG...]\n       moor exec [OPTIONS] --shell LINE")
+    .addArgument(new Argument("[words...]", "program and arguments"))
+    .option("-c, --shell <line>", "run this line in the environment's shell instead of a program")
+    .option(
+      "--cwd <folder>",
+      "start in this folder of the environment, absolute or relative to the workspace",
+    )
+    .option(
+      "--timeout <seconds>",
+      "end the whole process tree after this time, with exit status 124",
+      seconds,
+    )
+    .option("--stdin", "give our stdin, read to its end, to the command")
+    .addOption(json("print the result as one JSON object instead of streaming"))
+    .passThroughOptions()
+    .addHelpText(
+      "after",
+      example(
+        "moor exec -e local --timeout 60 --shell 'ls *.json | wc -l'",
+        "Counts files in the shell, for at most a minute.",
+      ),
+    )
+    .action(async (words: string[], options: ExecOptions) => {
+      const { exec } = await import("./exec.ts");
+      finish(await exec(words, options));
+    });
+
+  tools(program.command("call"))
+    .summary("make one tool call")
+    .description(
+      "Makes one tool call through the whole pipeline and prints its result, a JSON object, as a model gets it. Ends with 1 when the result is a failure.",
+    )
+    .argument("<tool>", "name of the tool; `moor tools` lists them")
+    .argument("<arguments>", "its arguments as a JSON object, or - to read them from stdin")
+    .addOption(json("print the result on one line"))
+    .addHelpText(
+      "after",
+      example(`moor call terminal '{"command": "echo $HOME"}' -e local`, "Runs a command as an agent would."),
+    )
+    .action(async (tool: string, args: string, options: ToolOptions) => {
+      const { call } = await import("./call.ts");
+      finish(await call(tool, args, options));
+    });
+
+  tools(program.command("batch"))
+    .summary("make the tool calls of a model's message")
+    .description(
+      "Makes the tool calls of a model's message and prints a `tool` message for each, one JSON object per line, in the order of the calls. Takes an assistant message with tool_calls, an array of tool calls or of messages, or one of those per line. Ends with 1 when a result is a failure.",
+    )
+    .argument("<file>", "file with the calls, or - for stdin")
+    .addOption(json("print one JSON array instead of lines"))
+    .addHelpText(
+      "after",
+      example(
+        `echo '[{"id": "1", "type": "function", "function": {"name": "terminal", "arguments": "{\\"command\\": \\"pwd\\"}"}}]' |\n    moor batch - -e local`,
+        "Answers one tool call of a chat model.",
+      ),
+    )
+    .action(async (file: string, options: ToolOptions) => {
+      const { batch } = await import("./batch.ts");
+      finish(await batch(file, options));
+    });
+
+  tools(program.command("tools"))
+    .summary("list the tools that a model sees, and why others are hidden")
+    .description(
+      "Lists the tools that a model sees. What is hidden, and why, goes to stderr, or into the JSON object.",
+    )
+    .addOption(
+      new Option("--format <api>", `print the tools as this API takes them: ${FORMATS.join(", ")}`).argParser(
+        (value) => oneOf("format", value, FORMATS),
+      ),
+    )
+    .addOption(json("print {tools, hidden} as one JSON object"))
+    .addHelpText("after", example("moor tools -e local --format openai", "Tools for OpenAI's chat API."))
+    .action(async (options: ToolsOptions) => {
+      const { listTools } = await import("./tools.ts");
+      finish(await listTools(options));
+    });
+
+  tools(program.command("mcp"))
+    .summary("serve the tools over MCP on stdin and stdout")
+    .description(
+      "Serves the tools to an MCP client on stdin and stdout. The first environment starts when the client lists the tools, others at their first call. When the client goes away everything is ended and removed.",
+    )
+    .addHelpText(
+      "after",
+      example(
+        "moor mcp -e docker:node:24 --workspace .",
+        "What a client's configuration names as its command: tools that work in a container on this folder.",
+      ),
+    )
+    .action(async (options: ToolOptions) => {
+      const { mcp } = await import("./mcp.ts");
+      finish(await mcp(options));
+    });
+
+  program
+    .command("ps")
+    .summary("list live environments and their background processes")
+    .description(
+      "Lists the environments of this user on this host that live now, and the background processes in them.",
+    )
+    .addOption(json("print them as one JSON object"))
+    .addHelpText("after", example("moor ps --json", "The same for a program."))
+    .action(async (options: JsonOption) => {
+      const { ps } = await import("./ps.ts");
+      finish(await ps(options));
+    });
+
+  program
+    .command("reap")
+    .summary("remove what dead owners left behind")
+    .description(
+      "Removes containers, processes and files whose owner, a moor or another program with this library, has died without cleaning up. What a living owner has stays. Ends with 1 when something could not be removed.",
+    )
+    .addOption(json("print what was removed as one JSON object"))
+    .addHelpText("after", example("moor reap", "After a crash, or a kill -9."))
+    .action(async (options: JsonOption) => {
+      const { reap } = await import("./reap.ts");
+      finish(await reap(options));
+    });
+
+  tools(program.command("doctor"))
+    .summary("say what works here, and what to do about the rest")
+    .description(
+      "Checks each backend, each environment that is named and each tool: what works, why a tool is hidden, and what to do. Ends with 1 when a named environment does not work.",
+    )
+    .addOption(json("print the findings as one JSON object"))
+    .addHelpText("after", example("moor doctor -e docker:node:24", "Whether this image can be used here."))
+    .action(async (options: ToolOptions) => {
+      const { doctor } = await import("./doctor.ts");
+      finish(await doctor(options));
+    });
+
+  const images = program
+    .command("images")
+    .summary("build and list the images that come with this program")
+    .description("Builds and lists the images that come with this program.")
+    .usage("COMMAND [OPTIONS]");
+  images
+    .command("build")
+    .description("Builds images, also where no registry can be reached: then from the packages of this host.")
+    .argument("[names...]", "images to build; all without a name")
+    .addOption(json("print what was built as one JSON object"))
+    .addHelpText("after", example("moor images build", "All of them; what is built already stays."))
+    .action(async (names: string[], options: JsonOption) => {
+      const { buildAll } = await import("./images.ts");
+      finish(await buildAll(names, options));
+    });
+  images
+    .command("list")
+    .description("Lists the images and whether the engine has them.")
+    .addOption(json("print them as one JSON object"))
+    .addHelpText("after", example("moor images list", "What can be used without a build."))
+    .action(async (options: JsonOption) => {
+      const { list } = await import("./images.ts");
+      finish(await list(options));
+    });
+
+  return program;
+}
+
+/** All commands with words of their own, depth first, for the reference page. */
+export function listCommands(program: Command): readonly Command[] {
+  return program.commands
+    .filter(({ name }) => name.call(program) !== "help")
+    .flatMap((command) => [command, ...listCommands(command)]);
+}
+
+/**
+ * A mistake in the words as a failure of ours that names the nearest valid word; null for help that was asked for;
+ * anything else as it is.
+ */
+export function usageError(error: unknown, program: Command): unknown {
+  if (!(error instanceof CommanderError)) return error;
+  if (error.exitCode === 0) return null;
+  const command = commandOf(program);
+  const help = `\`moor${path(command)} --help\``;
+  const message = sentence(error.message);
+  const [, word = ""] = /'([^']*)'/.exec(error.message) ?? [];
+  if (error.code === "commander.help") {
+    return badUsage("Which command is missing", `Choose one of ${names(command)}; ${help} explains them.`);
+  }
+  if (error.code === "commander.unknownOption") {
+    const options = command
+      .createHelp()
+      .visibleOptions(command)
+      .flatMap(({ long }) => long ?? []);
+    return badWord(`Unknown option "${word}"`, word, options, help);
+  }
+  if (error.code === "commander.unknownCommand") {
+    return badWord(`Unknown command "${word}"`, word, commandNames(command), help);
+  }
+  return badUsage(message, `${help} shows how it is used.`);
+}
+
+function badWord(message: string, word: string, valid: readonly string[], help: string): MoorageError {
+  const near = nearest(word, valid);
+  const hint = near === null ? `Valid are ${valid.join(", ")}` : `Did you mean ${near}?`;
+  return badUsage(message, `${hint}${near === null ? "; " : " "}${help} explains them all.`);
+}
+
+/** `error: option '--x' argument missing` as a sentence of ours, without commander's own guess. */
+function sentence(message: string): string {
+  const text = message
+    .replace(/^error: /, "")
+    .replace(/\s*\(Did you mean[^)]*\)\s*$/s, "")
+    .replace(/\.$/, "");
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** The command that the words had come to when they went wrong. */
+function commandOf(program: Command): Command {
+  const [name] = program.args;
+  const next = program.commands.find((command) => command.name() === name);
+  return next ? commandOf(next) : program;
+}
+
+/** Whether the command that was named has been asked for JSON. */
+export function wantsJson(program: Command): boolean {
+  return commandOf(program).opts<JsonOption>().json === true;
+}
+
+function path(command: Command): string {
+  return command.parent ? `${path(command.parent)} ${command.name()}` : "";
+}
+
+function commandNames(command: Command): readonly string[] {
+  return command
+    .createHelp()
+    .visibleCommands(command)
+    .map((each) => each.name());
+}
+
+function names(command: Command): string {
+  return commandNames(command)
+    .filter((name) => name !== "help")
+    .join(", ");
+}
+
+function common(command: Command): Command {
+  return command
+    .option("-e, --environment <spec>", "where it runs; see `moor --help`; repeatable as NAME=SPEC", collect)
+    .option(
+      "--workspace <folder>",
+      "folder of this host to work on: run there, or mounted into the container",
+    )
+    .option("--config <file>", "read named environments and defaults from this file (moorage.yaml)");
+}
+
+function tools(command: Command): Command {
+  return common(command).option("--toolsets <names>", "only these toolsets, separated by commas", list);
+}
+
+function json(description: string): Option {
+  return new Option("--json", description);
+}
+
+function collect(value: string, earlier: readonly string[] = []): readonly string[] {
+  return [...earlier, value];
+}
+
+function list(value: string): readonly string[] {
+  const items = value
+    .split(",")
+    .map((item) => item.trim())
+    .filter(Boolean);
+  if (items.length === 0) throw new InvalidArgumentError("Give names separated by commas.");
+  return items;
+}
+
+function seconds(value: string): number {
+  const number = Number(value);
+  if (!(number > 0 && Number.isFinite(number)) || value.trim() === "") {
+    throw new InvalidArgumentError("Give seconds as a number above 0.");
+  }
+  return number;
+}
+
+function example(line: string, what: string): string {
+  return `\nExample:\n  ${line}\n  ${what}`;
+}

@@ -1,0 +1,33 @@
+/** `moor reap`: removes what dead owners left behind. */
+
+import { type Removal, upkeep } from "../../environments/upkeep.ts";
+import { stateDir } from "../paths.ts";
+import { EXIT } from "./exit.ts";
+import { printJson, printLine, printText } from "./output.ts";
+import type { JsonOption } from "./program.ts";
+
+export async function reap({ json }: JsonOption): Promise<number> {
+  const removals: Removal[] = [];
+  for (const each of upkeep({ stateDir: stateDir() })) {
+    try {
+      removals.push(...(await each.reap()));
+    } catch (error) {
+      // A machine without an engine has no containers either.
+      printLine(
+        `moor: ${each.backend} was not asked: ${error instanceof Error ? error.message : String(error)}`,
+      );
+    }
+  }
+  const left = removals.flatMap((removal) => removal.left);
+  if (json) printJson({ reaped: removals });
+  else print(removals);
+  for (const what of left) printLine(`moor: CLEANUP_FAILED: Cannot remove ${what}`);
+  return left.length === 0 ? EXIT.ok : EXIT.failed;
+}
+
+function print(removals: readonly Removal[]): void {
+  if (removals.length === 0) printLine("moor: Nothing was left behind");
+  for (const { id, backend, removed } of removals) {
+    printText(`${id}  ${backend}  ${removed.length === 0 ? "its record" : removed.join(", ")}`);
+  }
+}

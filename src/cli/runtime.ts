@@ -1,0 +1,121 @@
+/** A command's runtime: made of the common options, ended with the command, its slow steps shown. */
+import type { BaseEnvironment } from "../../environments/base.ts";
+import { configPath, readConfig } from "../config.ts";
+import { parseEnvironmentWords } from "../environment-names.ts";
+import { isMoorageError, MoorageError } from "../errors.ts";
+import type { MoorageEvent } from "../events.ts";
+import { createMoorage, type Moorage, type MoorageOptions } from "../moorage.ts";
+import { EXIT } from "./exit.ts";
+import { badUsage, printFailure } from "./failure.ts";
+import { type Lifetime, watchLifetime } from "./lifetime.ts";
+import { printLine } from "./output.ts";
+import type { ToolOptions } from "./program.ts";
+import { createProgressView, type ProgressView } from "./progress-view.ts";
+
+export interface Running {
+  readonly moorage: Moorage;
+  readonly lifetime: Lifetime;
+  /** Brings an environment up, its slow steps shown; nothing of them stands in the way of output afterwards. */
+  readonly start: (environment: BaseEnvironment) => Promise<void>;
+}
+
+/**
+ * Runs `work` with a runtime and ends that runtime afterwards, whatever came of it. The exit status is a signal's
+ * when one ended us, else what `work` says.
+ */
+export async function withMoorage(
+  options: ToolOptions,
+  work: (running: Running) => Promise<number>,
+  extra: Pick<MoorageOptions, "registry"> = {},
+): Promise<number> {
+  using lifetime = watchLifetime();
+  using view = createProgressView(process.stderr);
+  const moorage = await create(options, { ...extra, onEvent: (event) => tell(event, view) });
+  let exitCode: number;
+  try {
+    const start = (environment: BaseEnvironment): Promise<void> =>
+      Promise.race([environment.start(), rejectOn(lifetime.abortSignal)]).finally(() => view.clear());
+    exitCode = await work({ moorage, lifetime, start });
+  } catch (error) {
+    await stop(moorage);
+    // What a signal of ours brought about is no failure to tell.
+    if (lifetime.exitCode !== null) return lifetime.exitCode;
+    throw error;
+  }
+  const clean = await stop(moorage);
+  return lifetime.exitCode ?? (exitCode === EXIT.ok && !clean ? EXIT.failed : exitCode);
+}
+
+/** A start may take minutes; a signal must not wait for it. Stopping the runtime ends it. */
+function rejectOn(abortSignal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    const abort = (): void => reject(new MoorageError("ABORTED", "The environment's start was cancelled"));
+    if (abortSignal.aborted) abort();
+    else abortSignal.addEventListener("abort", abort, { once: true });
+  });
+}
+
+async function create(options: ToolOptions, extra: Partial<MoorageOptions>): Promise<Moorage> {
+  const { environment: words = [], config, workspace, toolsets } = options;
+  const { path, isNamed } = configPath(config);
+  try {
+    return await createMoorage({
+      environments: parseEnvironmentWords(words),
+      config: await readConfig(path, isNamed),
+      ...(workspace === undefined ? {} : { workspace }),
+      ...(toolsets === undefined ? {} : { toolsets }),
+      ...extra,
+    });
+  } catch (error) {
+    if (words.length > 0 || !isMoorageError(error, "INVALID_SPEC")) throw error;
+    throw new MoorageError("INVALID_SPEC", error.message, {
+      cause: error,
+      suggestion:
+        "Say where to run: `-e local` on this machine, `-e docker:IMAGE` in a container of its own.",
+    });
+  }
+}
+
+/** What people should see of what happens beside their command. */
+function tell(event: MoorageEvent, view: ProgressView): void {
+  switch (event.type) {
+    case "environment-progress":
+      view.show(event);
+      break;
+    case "call-ended":
+      view.clear();
+      break;
+    case "availability-lost":
+      printLine(`moor: ${event.subject} is lost: ${event.reason}`);
+      break;
+    case "availability-restored":
+      printLine(`moor: ${event.subject} works again`);
+      break;
+    case "probe-failed":
+      printLine(`moor: The check of ${event.subject} failed: ${event.error.message}`);
+      break;
+    case "tool-module-failed":
+      printLine(`moor: Cannot load tools of "${event.path}": ${event.error.message}`);
+      break;
+    default:
+  }
+}
+
+/** Ends the runtime; what could not be removed is told, and does not hide the command's own outcome. */
+async function stop(moorage: Moorage): Promise<boolean> {
+  try {
+    await moorage.stop();
+    return true;
+  } catch (error) {
+    printFailure(error);
+    return false;
+  }
+}
+
+/** The one environment of a command that takes no more. @throws {MoorageError} INVALID_ARGUMENTS */
+export function onlyOne(options: ToolOptions): ToolOptions {
+  if ((options.environment?.length ?? 0) > 1) {
+    throw badUsage("Several environments are named, and this command takes one", "Give `-e` once.");
+  }
+  return options;
+}

@@ -1,0 +1,61 @@
+/** Reads the tool calls of a chat model in the forms in which people keep them. */
+import { z } from "zod";
+import type { OpenAiToolCall } from "../call.ts";
+import { badUsage } from "./failure.ts";
+
+const toolCall = z.object({
+  id: z.string(),
+  type: z.literal("function").default("function"),
+  function: z.object({
+    name: z.string(),
+    /** Text, as models send it; some servers send the object itself. */
+    arguments: z.union([
+      z.string(),
+      z.record(z.string(), z.unknown()).transform((value) => JSON.stringify(value)),
+    ]),
+  }),
+});
+
+/**
+ * Reads tool calls: one, an assistant message with some, an array of either, or one of these per line. Messages
+ * without tool calls have none.
+ *
+ * @throws {MoorageError} INVALID_ARGUMENTS naming the place
+ */
+export function parseCalls(text: string): readonly OpenAiToolCall[] {
+  const whole = parseJson(text);
+  if (whole !== undefined) return callsOf(whole, "");
+  return text.split("\n").flatMap((line, index) => {
+    if (line.trim() === "") return [];
+    const value = parseJson(line);
+    if (value === undefined) {
+      throw badUsage(`Cannot read tool calls: line ${index + 1} is no JSON`, FORMS);
+    }
+    return callsOf(value, `line ${index + 1}: `);
+  });
+}
+
+const FORMS =
+  "Give an assistant message with tool_calls, an array of tool calls or of messages, or one of those per line.";
+
+function callsOf(value: unknown, place: string): readonly OpenAiToolCall[] {
+  if (Array.isArray(value)) return value.flatMap((item, index) => callsOf(item, `${place}[${index}] `));
+  if (typeof value === "object" && value !== null) {
+    if ("tool_calls" in value) return callsOf(value.tool_calls ?? [], `${place}tool_calls`);
+    if ("role" in value) return [];
+  }
+  const parsed = toolCall.safeParse(value);
+  if (parsed.success) return [parsed.data];
+  const [issue] = parsed.error.issues;
+  const where = [place.trim(), issue?.path.join(".")].filter(Boolean).join(" ");
+  throw badUsage(`Cannot read tool calls${where === "" ? "" : ` at ${where}`}: ${issue?.message}`, FORMS);
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    // Undefined is no JSON value, so it tells the caller.
+    return undefined;
+  }
+}

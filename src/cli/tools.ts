@@ -1,0 +1,26 @@
+/** `moor tools`: what a model sees, and what it does not see and why. */
+import { EXIT } from "./exit.ts";
+import { printJson, printLine, printText } from "./output.ts";
+import type { ToolsOptions } from "./program.ts";
+import { withMoorage } from "./runtime.ts";
+
+export async function listTools(options: ToolsOptions): Promise<number> {
+  return withMoorage(options, async ({ moorage }) => {
+    const { format, json } = options;
+    const { visible, hidden } = await moorage.tools();
+    const tools = format === undefined ? visible : await moorage.tools(format);
+    if (json) {
+      printJson({ tools, hidden });
+      return EXIT.ok;
+    }
+    if (format !== undefined) printText(JSON.stringify(tools, null, 2));
+    else for (const { name, description } of visible) printText(`${name.padEnd(14)} ${summary(description)}`);
+    for (const { name, reason } of hidden) printLine(`moor: ${name} is hidden: ${reason}`);
+    return EXIT.ok;
+  });
+}
+
+function summary(description: string): string {
+  const [line = ""] = description.split("\n");
+  return /^(.*?[.!?])(\s|$)/.exec(line)?.[1] ?? line;
+}

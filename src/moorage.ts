@@ -1,0 +1,381 @@
+/**
+ * The composition root: joins environments, tools and the pipeline into one object. The only file that knows them
+ * all.
+ */
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { createEnvironment } from "../environments/backends.ts";
+import { BaseEnvironment, type Health } from "../environments/base.ts";
+import { AvailabilityCache, type AvailabilityChange } from "./availability.ts";
+import type { CallOptions, CallResult, ToolCall } from "./call.ts";
+import { type Clock, systemClock } from "./clock.ts";
+import { type Config, type ConfiguredEnvironment, readConfig } from "./config.ts";
+import { loadTools } from "./discovery.ts";
+import { checkKnown, checkName, defaultName } from "./environment-names.ts";
+import { MoorageError } from "./errors.ts";
+import { EventHub, type EventListener } from "./events.ts";
+import { limits } from "./limits.ts";
+import { type ListedTools, Listings, type ToolFormats, type ToolListing } from "./listing.ts";
+import type { Middleware } from "./middleware.ts";
+import { serveOwnModules } from "./module-resolution.ts";
+import { didYouMean } from "./nearest.ts";
+import { ensureStateDir, stateDir } from "./paths.ts";
+import { Pipeline } from "./pipeline.ts";
+import { defaultRegistry, type ToolRegistry } from "./registry.ts";
+import { Sessions } from "./sessions.ts";
+import { parseSpec } from "./spec.ts";
+import { defineEnvironment, defineTools } from "./subjects.ts";
+import { chooseToolsets } from "./toolsets.ts";
+
+export interface MoorageOptions {
+  /**
+   * A specification such as `docker:node:24`, a name from the configuration, an environment, or several by name. The
+   * first one is the default. @default those of the configuration
+   */
+  readonly environments?: string | BaseEnvironment | Readonly<Record<string, string | BaseEnvironment>>;
+  /** Folder of the host that the agent works on: run in, or mounted. @default what the backend has */
+  readonly workspace?: string;
+  /** Toolsets that are on. @default all */
+  readonly toolsets?: readonly string[];
+  /** Toolsets that are off; wins over `toolsets`. */
+  readonly disabledToolsets?: readonly string[];
+  /** Folders with tool modules of your own. */
+  readonly toolFolders?: readonly string[];
+  /** A configuration, or the path of a `moorage.yaml`. None is read unless it is named here. */
+  readonly config?: string | Config;
+  /** Folder for records of our own, mode 0700. @default $MOORAGE_HOME or the XDG state folder */
+  readonly stateDir?: string;
+  /** Host variables by name and value that reach every environment; nothing else of the host's does. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** `stop` leaves environments and their background processes for the next one of the same name. @default false */
+  readonly keep?: boolean;
+  /** Functions around every call, outermost first. */
+  readonly middleware?: readonly Middleware[];
+  readonly onEvent?: EventListener;
+  /** Tools to use instead of the built-in ones and those of `toolFolders`. */
+  readonly registry?: ToolRegistry;
+  /** Time as everything here takes it. @default the machine's monotonic clock */
+  readonly clock?: Clock;
+}
+
+export interface Moorage extends AsyncDisposable {
+  /** Names of the environments; the first one is the default. */
+  readonly environments: readonly string[];
+  /** What a model sees now. From cache in microseconds; never waits longer than `limits.probeTimeoutMs`. */
+  tools(): Promise<ToolListing>;
+  /** The visible tools in the form of a provider. */
+  tools<Format extends keyof ToolFormats>(format: Format): Promise<ListedTools<Format>>;
+  /** Runs one call through the whole pipeline. Never rejects for what a model or an environment did. */
+  call(call: ToolCall, options?: CallOptions): Promise<CallResult>;
+  /** Runs calls in order; results come in call order. After an abort the rest answer `ABORTED`. */
+  batch(calls: readonly ToolCall[], options?: CallOptions): Promise<readonly CallResult[]>;
+  /** @throws {MoorageError} INVALID_ARGUMENTS when there is none of that name */
+  environment(name?: string): BaseEnvironment;
+  /** Asks every environment now, side by side. */
+  health(): Promise<Readonly<Record<string, Health>>>;
+  /** @returns a function that takes the listener off */
+  onEvent(listener: EventListener): () => void;
+  /** Closes the shell sessions of a caller that is gone. */
+  forget(caller: string): Promise<void>;
+  /** Aborts calls, closes sessions, stops the environments that a specification made. Idempotent. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Makes a runtime. Environments are made and checked, but start with their first use.
+ *
+ * An environment that the caller made stays the caller's to stop.
+ *
+ * @throws {MoorageError} INVALID_SPEC, INVALID_CONFIG, UNSUPPORTED
+ */
+export async function createMoorage(options: MoorageOptions): Promise<Moorage> {
+  const config =
+    typeof options.config === "string" ? await readConfig(options.config) : (options.config ?? {});
+  const state = await ensureStateDir(options.stateDir ?? stateDir());
+  const events = new EventHub();
+  if (options.onEvent) events.listen(options.onEvent);
+  const folders = [...(config.toolFolders ?? []), ...(options.toolFolders ?? [])];
+  const stopServing = folders.length > 0 ? serveOwnModules(folders) : () => {};
+  try {
+    const registry = options.registry ?? (await loadRegistry(folders, state, events));
+    const toolsets = new Set(registry.list().map(({ toolset }) => toolset));
+    const choice = {
+      ...pickDefined("enabled", options.toolsets ?? config.toolsets),
+      ...pickDefined("disabled", options.disabledToolsets ?? config.disabledToolsets),
+      ...pickDefined("includes", config.toolsetIncludes),
+    };
+    const isEnabled = chooseToolsets(choice, toolsets);
+    const places = await makeEnvironments(options, config, state, events);
+    return new Runtime({ options, registry, isEnabled, places, events, stopServing });
+  } catch (error) {
+    stopServing();
+    throw error;
+  }
+}
+
+/** An environment, and whether it is ours to stop. */
+interface Place {
+  readonly environment: BaseEnvironment;
+  readonly isOurs: boolean;
+}
+
+interface RuntimeParts {
+  readonly options: MoorageOptions;
+  readonly registry: ToolRegistry;
+  readonly isEnabled: (toolset: string) => boolean;
+  readonly places: ReadonlyMap<string, Place>;
+  readonly events: EventHub;
+  /** Ends the module resolution for tool folders. */
+  readonly stopServing: () => void;
+}
+
+class Runtime implements Moorage {
+  readonly environments: readonly string[];
+  readonly #places: ReadonlyMap<string, Place>;
+  readonly #events: EventHub;
+  readonly #clock: Clock;
+  readonly #availability: AvailabilityCache;
+  readonly #listings: Listings;
+  readonly #sessions = new Sessions();
+  readonly #pipeline: Pipeline;
+  readonly #stopping = new AbortController();
+  readonly #stopListening: () => void;
+  readonly #stopServing: () => void;
+  readonly #running = new Set<Promise<unknown>>();
+  #watching = false;
+  #stopped: Promise<void> | null = null;
+
+  constructor({ options, registry, isEnabled, places, events, stopServing }: RuntimeParts) {
+    this.#stopServing = stopServing;
+    this.environments = [...places.keys()];
+    this.#places = places;
+    this.#events = events;
+    this.#clock = options.clock ?? systemClock;
+    const availability = new AvailabilityCache({ clock: this.#clock });
+    this.#availability = availability;
+    for (const [name, { environment }] of places) defineEnvironment(availability, name, environment);
+    defineTools(availability, registry, process.env);
+    this.#stopListening = registry.listen(() => {
+      defineTools(availability, registry, process.env);
+      events.emit({ type: "tools-changed" });
+    });
+    this.#listings = new Listings({ registry, availability, environments: this.environments, isEnabled });
+    this.#pipeline = new Pipeline({
+      registry,
+      environments: new Map([...places].map(([name, { environment }]) => [name, environment])),
+      availability,
+      sessions: this.#sessions,
+      isEnabled,
+      middleware: options.middleware ?? [],
+      events,
+      clock: this.#clock,
+      stopSignal: this.#stopping.signal,
+    });
+    if (options.onEvent) this.#watch();
+  }
+
+  tools(): Promise<ToolListing>;
+  tools<Format extends keyof ToolFormats>(format: Format): Promise<ListedTools<Format>>;
+  tools(format?: keyof ToolFormats): Promise<ToolListing | ListedTools<keyof ToolFormats>> {
+    return format === undefined ? this.#listings.list() : this.#listings.format(format);
+  }
+
+  call(call: ToolCall, options?: CallOptions): Promise<CallResult> {
+    const running = this.#pipeline.call(call, options);
+    this.#running.add(running);
+    return running.finally(() => this.#running.delete(running));
+  }
+
+  async batch(calls: readonly ToolCall[], options?: CallOptions): Promise<readonly CallResult[]> {
+    const results: CallResult[] = [];
+    for (const call of calls) results.push(await this.call(call, options));
+    return results;
+  }
+
+  environment(name = this.environments[0]): BaseEnvironment {
+    const place = name === undefined ? undefined : this.#places.get(name);
+    if (place) return place.environment;
+    const known = this.environments;
+    throw new MoorageError(
+      "INVALID_ARGUMENTS",
+      `There is no environment "${name ?? ""}"${didYouMean(name ?? "", known)} (there are: ${known.join(", ")})`,
+    );
+  }
+
+  async health(): Promise<Readonly<Record<string, Health>>> {
+    const answers = [...this.#places].map(async ([name, { environment }]) => {
+      return [name, await withinProbeLimit(environment.health(), this.#clock)] as const;
+    });
+    return Object.fromEntries(await Promise.all(answers));
+  }
+
+  onEvent(listener: EventListener): () => void {
+    this.#watch();
+    return this.#events.listen(listener);
+  }
+
+  async forget(caller: string): Promise<void> {
+    await this.#sessions.close(caller);
+  }
+
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  async #stop(): Promise<void> {
+    this.#stopListening();
+    this.#availability.close();
+    this.#stopping.abort();
+    await Promise.all(this.#running);
+    this.#stopServing();
+    // Everything is stopped before anything is reported: one failure must not keep the others alive.
+    const ours = [...this.#places.values()].filter(({ isOurs }) => isOurs);
+    const outcomes = [
+      ...(await Promise.allSettled([this.#sessions.close()])),
+      ...(await Promise.allSettled(ours.map(({ environment }) => environment.stop()))),
+    ];
+    const failures = outcomes.flatMap((outcome) => (outcome.status === "rejected" ? [outcome.reason] : []));
+    if (failures.length === 1) throw failures[0];
+    if (failures.length > 1) {
+      const texts = failures.map((failure) => (failure instanceof Error ? failure.message : String(failure)));
+      throw new MoorageError("CLEANUP_FAILED", texts.join("; "), { cause: new AggregateError(failures) });
+    }
+  }
+
+  /** Turns changes of availability into events. Probing in the background begins with the first listener. */
+  #watch(): void {
+    if (this.#watching) return;
+    this.#watching = true;
+    this.#availability.listen((change) => this.#announce(change));
+  }
+
+  #announce(change: AvailabilityChange): void {
+    const subject = change.key;
+    if (change.kind === "fault") {
+      this.#events.emit({ type: "probe-failed", subject, error: change.error.report() });
+      return;
+    }
+    if (change.kind === "lost")
+      this.#events.emit({ type: "availability-lost", subject, reason: change.reason });
+    else this.#events.emit({ type: "availability-restored", subject });
+    this.#events.emit({ type: "tools-changed" });
+  }
+}
+
+/** Folder of the built-in tools, beside this one in the sources as in the package. */
+const BUILT_IN_TOOLS = fileURLToPath(new URL("../tools", import.meta.url));
+
+async function loadRegistry(
+  folders: readonly string[],
+  state: string,
+  events: EventHub,
+): Promise<ToolRegistry> {
+  const { problems } = await loadTools({
+    folders: [BUILT_IN_TOOLS, ...folders],
+    cacheFile: join(state, "tool-discovery.json"),
+  });
+  for (const { path, error } of problems) {
+    events.emit({ type: "tool-module-failed", path, error: error.report() });
+  }
+  return defaultRegistry;
+}
+
+async function makeEnvironments(
+  options: MoorageOptions,
+  config: Config,
+  state: string,
+  events: EventHub,
+): Promise<ReadonlyMap<string, Place>> {
+  const configured = config.environments ?? {};
+  const places = new Map<string, Place>();
+  for (const [name, asked] of Object.entries(wanted(options, config))) {
+    checkName(name);
+    if (asked instanceof BaseEnvironment) {
+      places.set(name, { environment: asked, isOurs: false });
+      continue;
+    }
+    checkKnown(asked, Object.keys(configured));
+    const entry: ConfiguredEnvironment = asEntry(configured[asked] ?? asked);
+    const environment = await createEnvironment(parseSpec(entry.spec), {
+      stateDir: state,
+      ...pickDefined(
+        "hostFolder",
+        options.workspace === undefined ? (entry.workspace ?? config.workspace) : resolve(options.workspace),
+      ),
+      env: { ...passedOn(entry.passEnv ?? []), ...entry.env, ...options.env },
+      ...pickDefined("keep", options.keep ?? entry.keep),
+      onProgress: ({ message, fraction }) => {
+        events.emit({
+          type: "environment-progress",
+          environment: name,
+          message,
+          ...pickDefined("fraction", fraction),
+        });
+      },
+      now: () => (options.clock ?? systemClock).now(),
+    });
+    places.set(name, { environment, isOurs: true });
+  }
+  return places;
+}
+
+/** Environments by name: those asked for, or else all that are configured, the default one first. */
+function wanted(
+  { environments }: MoorageOptions,
+  config: Config,
+): Readonly<Record<string, string | BaseEnvironment>> {
+  if (typeof environments === "string") return { [defaultName(environments)]: environments };
+  if (environments instanceof BaseEnvironment) return { [defaultName(environments.backend)]: environments };
+  if (environments !== undefined && Object.keys(environments).length > 0) return environments;
+  const names = Object.keys(config.environments ?? {});
+  if (names.length === 0) throw new MoorageError("INVALID_SPEC", "No environment is named");
+  const first = config.default ?? names[0];
+  const ordered = names.toSorted((a, b) => Number(b === first) - Number(a === first));
+  return Object.fromEntries(ordered.map((name) => [name, name]));
+}
+
+function asEntry(entry: string | ConfiguredEnvironment): ConfiguredEnvironment {
+  return typeof entry === "string" ? { spec: entry } : entry;
+}
+
+/** Host variables that an environment was promised by name; one that is not set here is not set there. */
+function passedOn(names: readonly string[]): Record<string, string> {
+  return Object.fromEntries(
+    names.flatMap((name) => {
+      const value = process.env[name];
+      return value === undefined ? [] : [[name, value]];
+    }),
+  );
+}
+
+async function withinProbeLimit(answer: Promise<Health>, clock: Clock): Promise<Health> {
+  let cancel = () => {};
+  const limit = new Promise<Health>((resolve) => {
+    cancel = clock.after(limits.probeTimeoutMs, () =>
+      resolve({
+        healthy: false,
+        code: "ENVIRONMENT_UNAVAILABLE",
+        reason: `No answer within ${limits.probeTimeoutMs} ms`,
+      }),
+    );
+  });
+  try {
+    return await Promise.race([answer, limit]);
+  } finally {
+    cancel();
+  }
+}
+
+/** An object with the key when there is a value, and without it when there is none. */
+function pickDefined<Key extends string, Value>(
+  key: Key,
+  value: Value | undefined,
+): { readonly [Name in Key]?: Value } {
+  // A computed key widens to string; the object has just this one key or none.
+  return (value === undefined ? {} : { [key]: value }) as { readonly [Name in Key]?: Value };
+}

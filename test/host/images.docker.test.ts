@@ -1,0 +1,65 @@
+import Docker from "dockerode";
+import { expect, it } from "vitest";
+import { buildImages, listImages } from "../../images/build.ts";
+import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "./images.ts";
+
+describeWithEngine("images", () => {
+  it("buildImages() does nothing for images that are current", async () => {
+    const before = await listImages();
+    const said: string[] = [];
+    expect(await buildImages({ onProgress: (line) => said.push(line) })).toEqual(before);
+    expect(said).toEqual([]);
+    expect(before.map(({ tag, current }) => ({ tag, current }))).toEqual([
+      { tag: BUSYBOX_IMAGE, current: true },
+      { tag: WORKBENCH_IMAGE, current: true },
+    ]);
+  });
+
+  it("buildImages() refuses a name that it does not know, before it builds anything", async () => {
+    const said: string[] = [];
+    await expect(
+      buildImages({ names: ["busybox", "workbnech"], force: true, onProgress: (line) => said.push(line) }),
+    ).rejects.toMatchObject({
+      code: "INVALID_ARGUMENTS",
+      message: 'Cannot build image "workbnech": there are busybox, workbench',
+    });
+    expect(said).toEqual([]);
+  });
+
+  it("an engine that does not answer is DOCKER_UNREACHABLE", async () => {
+    const docker = new Docker({ socketPath: "/nonexistent/docker.sock" });
+    await expect(listImages({ docker })).rejects.toMatchObject({ code: "DOCKER_UNREACHABLE" });
+  });
+
+  it("the workbench has a Node that runs TypeScript, and a workspace that git accepts", async () => {
+    expect(
+      await inContainer(WORKBENCH_IMAGE, ["node", "-e", "const n: number = 42; console.log(`n=${n}`)"]),
+    ).toBe("n=42\n");
+    expect(
+      await inContainer(WORKBENCH_IMAGE, ["sh", "-c", "cd /workspace && git init -q . && echo ok"]),
+    ).toBe("ok\n");
+  });
+
+  it("the BusyBox image has no bash and no GNU tool", async () => {
+    expect(
+      await inContainer(BUSYBOX_IMAGE, ["sh", "-c", "command -v bash || ls --version 2>&1 | head -n 1"]),
+    ).toContain("unrecognized option");
+  });
+});
+
+async function inContainer(image: string, command: string[]): Promise<string> {
+  const docker = new Docker();
+  const container = await docker.createContainer({
+    Image: image,
+    Cmd: command,
+    Tty: true,
+    NetworkDisabled: true,
+  });
+  try {
+    await container.start();
+    await container.wait();
+    return (await container.logs({ stdout: true, stderr: true })).toString("utf8").replaceAll("\r\n", "\n");
+  } finally {
+    await container.remove({ force: true });
+  }
+}

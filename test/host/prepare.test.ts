@@ -1,0 +1,83 @@
+import { execFile } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { parseRequired } from "./prepare.ts";
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "moorage-prepare-"));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+interface Run {
+  readonly exitCode: number | string | null | undefined;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+function prepare(env: Record<string, string>, ...argv: string[]): Promise<Run> {
+  return new Promise((resolve) => {
+    execFile(
+      process.execPath,
+      [join(import.meta.dirname, "prepare.ts"), ...argv],
+      { env: { ...process.env, MOORAGE_REQUIRE: "", ...env } },
+      (error, stdout, stderr) => resolve({ exitCode: error ? error.code : 0, stdout, stderr }),
+    );
+  });
+}
+
+it("prepare says which backend is not tested, and why, and passes when none is required", async () => {
+  const run = await prepare({ DOCKER_HOST: `unix://${folder}/none.sock` }, "--check");
+  expect(run.exitCode).toBe(0);
+  expect(run.stdout).toMatch(/^host: local: ready$/m);
+  expect(run.stdout).toMatch(
+    /^host: docker: not tested: the engine at DOCKER_HOST=unix:\S+none\.sock does not answer: .*ENOENT/m,
+  );
+});
+
+it("prepare fails when a required backend cannot be tested", async () => {
+  const run = await prepare(
+    { DOCKER_HOST: `unix://${folder}/none.sock`, MOORAGE_REQUIRE: "local,docker" },
+    "--check",
+  );
+  expect(run.exitCode).toBe(1);
+  expect(run.stderr).toMatch(/^host: required, but not tested: docker: the engine at DOCKER_HOST/m);
+});
+
+it("prepare does not wait for an engine that accepts and never answers", async () => {
+  const path = join(folder, "silent.sock");
+  const server = createServer().listen(path);
+  try {
+    const run = await prepare({ DOCKER_HOST: `unix://${path}` }, "--check");
+    expect(run.stdout).toMatch(/docker: not tested: .* does not answer/);
+  } finally {
+    server.close();
+  }
+});
+
+it("prepare names the missing programs when it may only look", async () => {
+  const run = await prepare({ PATH: folder, DOCKER_HOST: `unix://${folder}/none.sock` }, "--check");
+  expect(run.stdout).toMatch(/^host: missing: bash, .*\brg\b.* \(not installed: only looking\)$/m);
+  expect(run.stdout).toMatch(/^host: local: not tested: bash and ps missing$/m);
+});
+
+it("prepare refuses arguments and backends that it does not know", async () => {
+  expect(await prepare({}, "--chekc")).toEqual({
+    exitCode: 2,
+    stdout: "",
+    stderr: "host: unknown argument --chekc; there is --check\n",
+  });
+  expect(await prepare({ MOORAGE_REQUIRE: "local,dokcer" })).toEqual({
+    exitCode: 2,
+    stdout: "",
+    stderr: 'host: Cannot require backend "dokcer" in MOORAGE_REQUIRE: there are local, docker\n',
+  });
+});
+
+it("parseRequired takes spaces and an empty list", () => {
+  expect(parseRequired(undefined)).toEqual([]);
+  expect(parseRequired(" docker , local,")).toEqual(["docker", "local"]);
+});

@@ -1,0 +1,46 @@
+/** The official MCP client, connected to the real command over stdio. */
+import { Client, type ClientOptions } from "@modelcontextprotocol/client";
+import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
+import { onTestFinished } from "vitest";
+import { MOOR, privateHome, temporaryFolder } from "./moor.ts";
+
+export interface Connection {
+  readonly client: Client;
+  readonly transport: StdioClientTransport;
+  /** What the server wrote to stderr so far. */
+  stderr(): string;
+  readonly workspace: string;
+}
+
+export interface ConnectOptions {
+  readonly words?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  readonly client?: ClientOptions;
+}
+
+/** Starts `moor mcp`, on a fresh folder of this machine unless `words` say otherwise. */
+export async function connect(options: ConnectOptions = {}): Promise<Connection> {
+  const workspace = temporaryFolder();
+  const words = options.words ?? ["-e", "local"];
+  const transport = new StdioClientTransport({
+    command: MOOR,
+    args: ["mcp", ...words, "--workspace", workspace],
+    env: { ...inherited(), ...privateHome(), ...options.env },
+    cwd: workspace,
+    stderr: "pipe",
+  });
+  let stderr = "";
+  transport.stderr?.on("data", (chunk: Buffer) => {
+    stderr += chunk.toString("utf8");
+  });
+  const client = new Client({ name: "moorage-test", version: "1.0.0" }, options.client);
+  await client.connect(transport);
+  onTestFinished(() => client.close());
+  return { client, transport, workspace, stderr: () => stderr };
+}
+
+function inherited(): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(process.env).flatMap(([name, value]) => (value === undefined ? [] : [[name, value]])),
+  );
+}
