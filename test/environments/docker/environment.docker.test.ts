@@ -18,7 +18,7 @@ import {
 } from "../../../environments/docker/index.ts";
 import { LABELS } from "../../../environments/docker/owner.ts";
 import { createShellEnvironment } from "../../../environments/shell/environment.ts";
-import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "./images.ts";
+import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "../../host/images.ts";
 import { run, until } from "./read-stream.ts";
 
 const docker = new Docker();
