@@ -53,7 +53,6 @@ export async function launch(
     cwd: request.cwd,
     startedAt: new Date().toISOString(),
     pty: request.pty !== null,
-    stdin: request.stdin,
   };
   const script = recordScript(
     folder,
