@@ -232,7 +232,7 @@ class ShellEnvironment extends BaseEnvironment {
     const started = this.#starting;
     this.#stopping.abort();
     if (started) {
-      await attempt(() => started);
+      await started.catch(() => undefined); // its own callers are told
       await Promise.all([...this.#sessions].map((session) => attempt(() => session.close())));
       await Promise.allSettled(this.#running);
       if (this.#facts && (await this.#reachable())) {
