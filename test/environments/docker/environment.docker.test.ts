@@ -17,7 +17,7 @@ import {
   listDocker,
   reapDocker,
 } from "../../../environments/docker/index.ts";
-import { LABELS } from "../../../environments/docker/owner.ts";
+import { LABELS } from "../../../environments/docker/labels.ts";
 import { createShellEnvironment } from "../../../environments/shell/environment.ts";
 import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "../../host/images.ts";
 import { run, until } from "./read-stream.ts";
