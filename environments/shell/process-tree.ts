@@ -51,7 +51,11 @@ export async function endTree(system: SystemShell, request: EndRequest): Promise
   const until = async (step: string, budgetMs: number): Promise<LeftProcess[]> => {
     const deadline = performance.now() + budgetMs;
     for (let pauseMs = 15; ; pauseMs = Math.min(pauseMs * 1.5, 200)) {
-      const found = await scan(system, request, { step, ...memory });
+      let found = await scan(system, request, { step, ...memory });
+      if (found.processes.length === 0 && found.clear !== "" && usesGrep(system, request)) {
+        // What grep met in the middle of an exec was taken for cleared: look at all once more.
+        found = await scan(system, request, { step, ...found, clear: "" });
+      }
       memory = found;
       const leftMs = deadline - performance.now();
       if (found.processes.length === 0 || leftMs <= 0) return found.processes;
@@ -89,7 +93,7 @@ async function scan(
   { step, ...memory }: Memory & { readonly step: string },
 ): Promise<Memory & { readonly processes: LeftProcess[] }> {
   const run = (search: Search) => system.run(`${preamble(request, memory, search)}\n${step}`);
-  const search = system.shell === "bash" || request.sincePid !== undefined ? "builtin" : "grep";
+  const search = usesGrep(system, request) && memory.clear === "" ? "grep" : "builtin";
   const found = await run(search);
   // A program could not be started, perhaps because nothing more can be forked.
   const { stdout } = found.exitCode === 0 || search === "builtin" ? found : await run("builtin");
@@ -102,13 +106,17 @@ async function scan(
  */
 type Search = "builtin" | "grep";
 
+function usesGrep(system: SystemShell, request: FindRequest): boolean {
+  return system.shell !== "bash" && request.sincePid === undefined;
+}
+
 function preamble(request: FindRequest, memory: Memory, search: Search): string {
   const { tree, clear } = memory;
   const markers = typeof request.marker === "string" ? [request.marker] : request.marker;
   return [
     `tree=' ${tree}' clear=' ${clear}' roots=' ${pidList(request.pids)}' except=' 1 ${pidList(request.exceptPids)}'`,
     search === "grep"
-      ? `marks() { grep -lsF ${markers.map((marker) => `-e ${marker}`).join(" ")} /proc/[0-9]*/environ; }`
+      ? `marks() { printf 'x\\000${markers[0]}' | LC_ALL=C grep -lsF ${markers.map((marker) => `-e ${marker}`).join(" ")} - /proc/[0-9]*/environ; }`
       : "marks() { :; }",
     `search=${search}`,
     `marked() { case $1 in ${markers.map(pattern).join("|") || "''"}) return 0 ;; esac; return 1; }`,
@@ -185,6 +193,7 @@ environ() {
   tries=0 seen=
   if [ "$search" = grep ]; then
     case $marks in *"/proc/$1/environ"*) return 0 ;; esac
+    [ "$2" -ge "$edge" ] || seen=1
     return 1
   fi
   while [ -z "$seen" ] && [ "$tries" -lt 3 ]; do
@@ -206,6 +215,11 @@ rows() {
   # Processes that end meanwhile make grep answer 2, with or without a match.
   marks=$(marks)
   case $? in 126 | 127) exit 127 ;; esac
+  # BusyBox grep sees nothing after a NUL, as in the sample on its standard input.
+  case $marks in *"standard input"*) ;; *) search=builtin ;; esac
+  # Younger than two seconds, in ticks: it may be between a fork and an exec.
+  edge=0
+  { read -r s p </proc/uptime; } 2>/dev/null && edge=$((\${s%.*}\${s#*.} - 200))
   for d in /proc/[0-9]*; do
     p=\${d#/proc/}
     case $except in *" $p "*) continue ;; esac
@@ -219,7 +233,7 @@ rows() {
           case $roots in
           *" $p "*) tree="$tree$key " fresh=1 ;;
           *)
-            if environ "$p"; then tree="$tree$key " fresh=1
+            if environ "$p" "\${20}"; then tree="$tree$key " fresh=1
             elif [ "$seen" ]; then clear="$clear$key "; fi ;;
           esac ;;
         esac ;;
