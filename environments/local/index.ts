@@ -44,7 +44,7 @@ export function createLocalEnvironment(options: LocalOptions): BaseEnvironment {
     start: async () => {
       const problem = await checkFolder(workspace);
       if (problem) throw problem;
-      await reapLocal({ stateDir: options.stateDir });
+      await reapLocal({ stateDir: options.stateDir, successorOf: id });
       await writeRecord(options.stateDir, {
         id,
         workspace,

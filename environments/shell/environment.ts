@@ -384,12 +384,18 @@ class ShellEnvironment extends BaseEnvironment {
   #endTree(worker: Worker): Promise<LeftProcess[]> {
     return endTree(this.#system, {
       marker: worker.marker,
-      exceptPids: worker.alive ? [worker.facts.pid] : [],
+      ...(worker.alive && { exceptPids: [worker.facts.pid], sincePid: worker.facts.pid }),
     });
   }
 
   async #findTree(worker: Worker, pids: readonly number[] = []): Promise<readonly LeftProcess[]> {
-    return findProcesses(this.#system, { marker: worker.marker, exceptPids: [worker.facts.pid], pids });
+    const { pid } = worker.facts;
+    return findProcesses(this.#system, {
+      marker: worker.marker,
+      exceptPids: [pid],
+      pids,
+      ...(worker.alive && { sincePid: pid }),
+    });
   }
 
   /** Looks, more and more rarely, until nothing of the worker's is left. */
