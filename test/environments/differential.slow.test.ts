@@ -90,7 +90,10 @@ async function answer(
     stdout: plain(given.stdout),
     stderr: withoutPlace(plain(given.stderr)),
     givenUp: GIVEN_UP.test(given.stderr),
-    tree: Object.fromEntries(Object.entries(tree).map(([name, text]) => [name, plain(text)])),
+    // Files take stderr too.
+    tree: Object.fromEntries(
+      Object.entries(tree).map(([name, text]) => [name, withoutPlace(plain(text)).join("\n")]),
+    ),
   };
 }
 
