@@ -91,7 +91,7 @@ describe("process", () => {
     await fixture.call(tool, { action: "wait", session_id: id });
     const last = await fixture.call(tool, { action: "log", session_id: id });
     expect(last).toMatchObject({ first_line: 801, total_lines: 1000, next_offset: null });
-    expect(last.output).toMatch(/^801\n[^]*\n1000\n$/);
+    expect(last.output).toMatch(/^801\n[\s\S]*\n1000\n$/);
     expect(await fixture.call(tool, { action: "log", session_id: id, offset: 10, limit: 2 })).toMatchObject({
       output: "10\n11\n",
       first_line: 10,
