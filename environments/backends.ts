@@ -26,7 +26,18 @@ const BACKENDS: { readonly [Name in BackendName]: Factory<Name> | null } = {
     const { createDockerEnvironment } = await import("./docker/index.ts");
     return createDockerEnvironment({ attach: container, ...dockerOptions(options, common) });
   },
-  ssh: null,
+  ssh: async ({ host, user, port, options }, { hostFolder: _, ...common }) => {
+    const { createSshEnvironment } = await import("./ssh/index.ts");
+    const { workspace, known_hosts: knownHosts } = options;
+    return createSshEnvironment({
+      ...common,
+      host,
+      user,
+      port,
+      ...(workspace !== undefined && { workspace }),
+      ...(knownHosts && { knownHosts }),
+    });
+  },
   vercel: null,
 };
 
