@@ -22,12 +22,12 @@ export function startLine(
 ): string {
   const variables = Object.entries(env).map(([name, value]) => `export ${name}=${quote(value)}`);
   const script = ["unset moorage_line", ...variables, `exec ${quoteAll(argv)}`].join("\n");
-  return `${announce(nonce)}eval "$(printf %b ${quote(escape(script))})"\n`;
+  return `${announce(nonce)}eval "$(printf %b ${quote(percentB(script))})"\n`;
 }
 
 /** The line that runs a script of ours in that shell. */
 export function scriptLine(nonce: string, script: string): string {
-  return `${announce(nonce)}eval "$(printf %b ${quote(escape(script))})"\n`;
+  return `${announce(nonce)}eval "$(printf %b ${quote(percentB(script))})"\n`;
 }
 
 function announce(nonce: string): string {
@@ -35,7 +35,7 @@ function announce(nonce: string): string {
 }
 
 /** As `printf %b` reads it in every shell: a backslash, a zero and three octal digits for all that is special. */
-function escape(text: string): string {
+function percentB(text: string): string {
   let escaped = "";
   for (const byte of Buffer.from(text, "utf8")) {
     const plain = byte >= 0x20 && byte < 0x7f && byte !== 0x5c;
