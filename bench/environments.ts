@@ -6,9 +6,8 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import Docker from "dockerode";
 import type { BaseEnvironment } from "../environments/base.ts";
-import { createDockerBackend, type DockerOptions } from "../environments/docker/index.ts";
+import { createDockerEnvironment, type DockerOptions } from "../environments/docker/index.ts";
 import { createLocalEnvironment } from "../environments/local/index.ts";
-import { createShellEnvironment } from "../environments/shell/environment.ts";
 
 export const IMAGE = "moorage/workbench:latest";
 
@@ -29,12 +28,7 @@ export function dockerEnvironment(
   folder: string,
   options: DockerOptions = { image: IMAGE },
 ): BaseEnvironment {
-  const { workspace } = options;
-  const backend = createDockerBackend(options.attach === undefined ? { pull: "never", ...options } : options);
-  return createShellEnvironment(backend, {
-    stateDir: join(folder, "state"),
-    ...(workspace === undefined ? {} : { workspace }),
-  });
+  return createDockerEnvironment({ stateDir: join(folder, "state"), ...options });
 }
 
 /** Why there is no engine with the workbench image, or null. */

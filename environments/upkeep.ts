@@ -75,25 +75,30 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
       backend: "docker",
       forms: ["docker:IMAGE", "docker+attach:CONTAINER"],
       check: async () => {
-        const { checkDocker } = await import("./docker/reap.ts");
-        return checkDocker();
+        const { createDockerBackend } = await import("./docker/index.ts");
+        // Nothing of it is started, so that it asks for the engine alone; any image does.
+        return createDockerBackend({ image: "any" }).health();
       },
       list: async () => {
-        const { listDocker } = await import("./docker/reap.ts");
+        const { listDocker } = await import("./docker/index.ts");
+        const { listContainerProcesses } = await import("./docker/top.ts");
         const entries = await listDocker();
-        return entries.map(({ containerId, environment, image, name, state, createdAt, owner, kept }) => ({
-          id: environment === "" ? containerId : environment,
-          backend: "docker",
-          description: `${image}, container ${name} (${state})`,
-          workspace: null,
-          createdAt,
-          owner,
-          keep: kept,
-          processes: [],
-        }));
+        return Promise.all(
+          entries.map(async ({ containerId, environment, image, name, state, createdAt, owner, kept }) => ({
+            id: environment === "" ? containerId : environment,
+            backend: "docker",
+            description: `${image}, container ${name} (${state})`,
+            workspace: null,
+            createdAt,
+            owner,
+            keep: kept,
+            // One that ends while we look has none.
+            processes: state === "running" ? await listContainerProcesses(containerId).catch(() => []) : [],
+          })),
+        );
       },
       reap: async () => {
-        const { reapDocker } = await import("./docker/reap.ts");
+        const { reapDocker } = await import("./docker/index.ts");
         const { removed, failed } = await reapDocker();
         return [
           ...removed.map(({ environment, name }) => ({

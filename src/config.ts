@@ -109,14 +109,22 @@ export async function parseConfig(text: string, path: string): Promise<Config> {
     const { line } = lines.linePos(fault.pos[0]);
     throw refusal([`${path}:${line}: ${fault.message}`], fault);
   }
-  const value: unknown = document.toJS() ?? {};
-  const parsed = CONFIG.safeParse(value);
+  const parsed = CONFIG.safeParse(valueOf(document, path) ?? {});
   if (!parsed.success) {
     const faults = parsed.error.issues.flatMap((issue) => explain(issue, document, lines));
     throw refusal(faults.map(({ line, message }) => `${path}:${line}: ${message}`));
   }
   checkMeaning(parsed.data, (at) => `${path}:${lineOf(document, lines, at)}`);
   return parsed.data;
+}
+
+function valueOf(document: Document, path: string): unknown {
+  try {
+    return document.toJS();
+  } catch (error) {
+    // Aliases that multiply beyond all measure.
+    throw refusal([`${path}: ${error instanceof Error ? error.message : String(error)}`], error);
+  }
 }
 
 function checkMeaning(config: Config, where: (at: readonly PropertyKey[]) => string): void {

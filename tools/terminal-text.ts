@@ -1,8 +1,12 @@
 /** Text on its way to and from a terminal, made plain. */
-import stripAnsi from "strip-ansi";
 
-/** What is left of a sequence that was cut: an escape and its parameters up to the end of a line. */
-const CUT_SEQUENCE = /\u001b(?:[[\]PX^_][^\n\u0007\u001b]*)?(?=\n|$)/g;
+/**
+ * Escape sequences, also those that a cut or the end of a line left without an end: CSI; OSC, DCS, APC, PM and SOS
+ * strings; short ones; CSI as one byte. No part can run past the next escape or line, so hostile text takes no
+ * longer than any other.
+ */
+const ESCAPES =
+  /\u001b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\n\u0007\u001b\u009c]*(?:\u0007|\u001b\\|\u009c)?|[ -/]*[0-~]?)|\u009b[0-?]*[ -/]*[@-~]?/g;
 /** Control characters that no model needs: all of C0 but tab and newline, DEL, and C1. */
 const CONTROL = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
 /** A character and the backspace that takes it back, as `man` and old progress bars write. */
@@ -13,8 +17,8 @@ const OVERSTRUCK = /[^\n\b]\u0008/gu;
  * again and again (a progress bar) only its last state.
  */
 export function plainText(text: string): string {
-  // A pty writes "\r\n", and a program that does so itself then shows "\r\r\n".
-  let plain = stripAnsi(text.replaceAll(/\r+\n/g, "\n")).replaceAll(CUT_SEQUENCE, "");
+  let plain = text.replaceAll(ESCAPES, "");
+  // A pty writes "\r\n" at the end of a line, which leaves the line as it was.
   if (plain.includes("\r")) plain = plain.split("\n").map(lastState).join("\n");
   if (plain.includes("\b")) plain = plain.replaceAll(OVERSTRUCK, "");
   return plain.replaceAll(CONTROL, "");

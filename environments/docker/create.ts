@@ -28,7 +28,7 @@ export const DEFAULT_WORKSPACE = "/workspace";
 const CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL"];
 
 /** Waits on a stdin that nobody writes to: no process, no timer, no program beside the shell. */
-const MAIN_SCRIPT = "while IFS= read -r _; do :; done; while sleep 3600; do :; done";
+export const MAIN_SCRIPT = "while IFS= read -r _; do :; done; while sleep 3600; do :; done";
 
 const SCRATCH = "rw,exec,nosuid,nodev";
 

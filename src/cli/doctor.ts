@@ -58,13 +58,13 @@ async function checkBackends(): Promise<readonly Finding[]> {
 async function checkNamed(options: ToolOptions): Promise<Pick<Findings, "environments" | "tools">> {
   let environments: readonly Finding[] = [];
   let tools: readonly Finding[] = [];
-  await withMoorage(options, async ({ moorage, lifetime: { abortSignal } }) => {
+  await withMoorage(options, async ({ moorage, lifetime: { abortSignal }, start }) => {
     const checks = moorage.environments.map(async (name) => {
       const environment = moorage.environment(name);
       const health = await checked(async () => {
-        await environment.start();
-        const answer = await environment.exec(["sh", "-c", "echo works"], { abortSignal });
-        return { ...(await environment.health()), answer };
+        await start(environment);
+        await environment.exec("true", { abortSignal });
+        return environment.health();
       });
       const { description, workspace, shell } = environment.info();
       return fromHealth(name, health, `${description}, ${shell ?? "no shell"}, workspace ${workspace}`);

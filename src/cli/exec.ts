@@ -13,11 +13,13 @@ export async function exec(words: readonly string[], options: ExecOptions): Prom
   const command = commandOf(words, options);
   return withMoorage(
     onlyOne(options),
-    async ({ moorage, lifetime }) => {
+    async ({ moorage, lifetime, start }) => {
       const { abortSignal } = lifetime;
       const stdin = options.stdin ? await readStdin(limits.stdinMaxBytes, abortSignal) : undefined;
       const merged = new ArrivalOrder();
-      const result = await moorage.environment().exec(command, {
+      const environment = moorage.environment();
+      await start(environment);
+      const result = await environment.exec(command, {
         output: "separate",
         abortSignal,
         onOutput: (chunk) => (options.json ? merged.add(chunk) : show(chunk)),

@@ -1,4 +1,5 @@
 /** A command's runtime: made of the common options, ended with the command, its slow steps shown. */
+import type { BaseEnvironment } from "../../environments/base.ts";
 import { configPath, readConfig } from "../config.ts";
 import { parseEnvironmentWords } from "../environment-names.ts";
 import { isMoorageError, MoorageError } from "../errors.ts";
@@ -14,6 +15,8 @@ import { createProgressView, type ProgressView } from "./progress-view.ts";
 export interface Running {
   readonly moorage: Moorage;
   readonly lifetime: Lifetime;
+  /** Brings an environment up, its slow steps shown; nothing of them stands in the way of output afterwards. */
+  readonly start: (environment: BaseEnvironment) => Promise<void>;
 }
 
 /**
@@ -30,7 +33,9 @@ export async function withMoorage(
   const moorage = await create(options, { ...extra, onEvent: (event) => tell(event, view) });
   let exitCode: number;
   try {
-    exitCode = await work({ moorage, lifetime });
+    const start = (environment: BaseEnvironment): Promise<void> =>
+      Promise.race([environment.start(), rejectOn(lifetime.abortSignal)]).finally(() => view.clear());
+    exitCode = await work({ moorage, lifetime, start });
   } catch (error) {
     await stop(moorage);
     // What a signal of ours brought about is no failure to tell.
@@ -39,6 +44,15 @@ export async function withMoorage(
   }
   const clean = await stop(moorage);
   return lifetime.exitCode ?? (exitCode === EXIT.ok && !clean ? EXIT.failed : exitCode);
+}
+
+/** A start may take minutes; a signal must not wait for it. Stopping the runtime ends it. */
+function rejectOn(abortSignal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    const abort = (): void => reject(new MoorageError("ABORTED", "The environment's start was cancelled"));
+    if (abortSignal.aborted) abort();
+    else abortSignal.addEventListener("abort", abort, { once: true });
+  });
 }
 
 async function create(options: ToolOptions, extra: Partial<MoorageOptions>): Promise<Moorage> {
@@ -67,6 +81,9 @@ function tell(event: MoorageEvent, view: ProgressView): void {
   switch (event.type) {
     case "environment-progress":
       view.show(event);
+      break;
+    case "call-ended":
+      view.clear();
       break;
     case "availability-lost":
       printLine(`moor: ${event.subject} is lost: ${event.reason}`);

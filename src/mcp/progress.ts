@@ -58,7 +58,7 @@ export function createProgressReporter(send: (message: ProgressMessage) => Promi
 
   return {
     report(message) {
-      latest = message;
+      if (message !== "") latest = message;
       plan();
     },
     [Symbol.dispose]() {

@@ -35,9 +35,16 @@ export interface McpServerOptions {
 export function createMcpServer(runtime: McpRuntime, options: McpServerOptions): Server {
   const server = new Server(
     { name: "moorage", title: "Moorage", version: options.version },
-    { capabilities: { tools: { listChanged: true } }, instructions: createInstructions(runtime) },
+    {
+      capabilities: { tools: { listChanged: true } },
+      instructions: createInstructions(runtime),
+      // Several environments lost at once are one change.
+      debouncedNotificationMethods: ["notifications/tools/list_changed"],
+    },
   );
+  let listed = false;
   server.setRequestHandler("tools/list", async () => {
+    listed = true;
     // The listing's schemas are JSON Schema objects, which the SDK types as what it parsed them to.
     const tools = (await runtime.tools("mcp")) as unknown as ListToolsResult["tools"];
     if (options.onList) setImmediate(options.onList);
@@ -47,7 +54,8 @@ export function createMcpServer(runtime: McpRuntime, options: McpServerOptions):
     callTool(runtime, request.params.name, request.params.arguments ?? {}, context),
   );
   const unlisten = runtime.onEvent((event) => {
-    if (event.type !== "tools-changed") return;
+    // A client that has not listed has nothing that could have changed.
+    if (event.type !== "tools-changed" || !listed) return;
     server.sendToolListChanged().catch((error: unknown) => {
       options.onError?.(error instanceof Error ? error : new Error(String(error)));
     });
@@ -67,7 +75,7 @@ async function callTool(
   const progressToken = _meta?.progressToken;
   const call = { name, arguments: args };
   if (progressToken === undefined) {
-    const unready = await stillStarting(runtime, args.environment, abortSignal);
+    const unready = await stillStarting(runtime, name, args.environment, abortSignal);
     if (unready) return failure(unready.report());
     return toMcpResult(await runtime.call(call, { abortSignal, yieldMs: limits.mcpYieldMs }));
   }
@@ -91,13 +99,16 @@ async function callTool(
 
 /**
  * Waits until the call's environment is up, but no longer than a client without progress waits: an image may take
- * minutes to come. A start that fails is the call's to tell.
+ * minutes to come. What makes a call fail, a start or a tool that is hidden, is the call's own to tell.
  */
 async function stillStarting(
   runtime: McpRuntime,
+  tool: string,
   named: unknown,
   abortSignal: AbortSignal,
 ): Promise<MoorageError | null> {
+  const { visible } = await runtime.tools();
+  if (!visible.some((each) => each.name === tool)) return null;
   const name = runtime.environments.find((each) => each === named) ?? runtime.environments[0];
   if (name === undefined) return null;
   let step = "";

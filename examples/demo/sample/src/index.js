@@ -1,0 +1,2 @@
+export { format } from "./format.js";
+export { parse } from "./parse.js";

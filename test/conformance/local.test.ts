@@ -1,0 +1,54 @@
+/** The suite on this machine's own shells. */
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll } from "vitest";
+import { createLocalEnvironment } from "../../environments/local/index.ts";
+import { describeEnvironment } from "./index.ts";
+
+const root = await mkdtemp(join(tmpdir(), "moorage-conformance-"));
+afterAll(() => rm(root, { recursive: true, force: true }));
+
+/** Processes that carry the environment's mark, and files that its records and outputs left. */
+async function leftovers(mark: string, stateDir: string): Promise<string[]> {
+  const processes = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
+  const marked = await Promise.all(
+    processes.map(async (pid) => {
+      const environ = await readFile(`/proc/${pid}/environ`, "utf8").catch(() => "gone, or not ours");
+      return environ.includes(mark) ? [`process ${pid}`] : [];
+    }),
+  );
+  const files = await readdir(stateDir, { recursive: true, withFileTypes: true });
+  // Full outputs are kept for later reading, as the contract says.
+  const records = files.filter(
+    (file) => !file.isDirectory() && file.parentPath !== join(stateDir, "outputs"),
+  );
+  return [...marked.flat(), ...records.map(({ name }) => `file ${name}`)];
+}
+
+for (const shell of ["bash", "sh"] as const) {
+  const marks = new Map<string, { mark: string; stateDir: string }>();
+  describeEnvironment({
+    name: `local ${shell}`,
+    create: async () => {
+      const workspace = await mkdtemp(join(root, "workspace-"));
+      const stateDir = await mkdtemp(join(root, "state-"));
+      const mark = `CONFORMANCE_MARK=${stateDir}`;
+      const environment = createLocalEnvironment({
+        shell,
+        workspace,
+        stateDir,
+        env: { CONFORMANCE_MARK: stateDir },
+      });
+      marks.set(environment.id, { mark, stateDir });
+      return environment;
+    },
+    facts: {
+      leftovers: async ({ id }) => {
+        const made = marks.get(id);
+        if (!made) throw new Error(`No environment ${id} was made here`);
+        return leftovers(made.mark, made.stateDir);
+      },
+    },
+  });
+}

@@ -1,0 +1,84 @@
+/** What is left of an environment whose orchestrator was killed, and who cleans it up. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { afterAll, describe, expect, it } from "vitest";
+import { createLocalEnvironment } from "../../environments/local/index.ts";
+
+const ORCHESTRATOR = fileURLToPath(new URL("fixtures/orchestrator.ts", import.meta.url));
+const root = await mkdtemp(join(tmpdir(), "moorage-orphans-"));
+afterAll(() => rm(root, { recursive: true, force: true }));
+
+/** Command lines of the processes that carry the mark in their initial environ. */
+async function carriers(mark: string): Promise<readonly string[]> {
+  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
+  const found = pids.map(async (pid) => {
+    const environ = await readFile(`/proc/${pid}/environ`, "utf8").catch(() => "it has ended");
+    if (!environ.includes(`ORPHAN_MARK=${mark}`)) return [];
+    return [(await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")).replaceAll("\0", " ")];
+  });
+  return (await Promise.all(found)).flat();
+}
+
+/** Starts an orchestrator, and resolves once its command runs. Disposed, it is killed if it still lives. */
+async function orchestrator(stateDir: string, id: string) {
+  const workspace = await mkdtemp(join(root, "workspace-"));
+  const child = spawn(process.execPath, [ORCHESTRATOR, stateDir, workspace, id], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const exited = once(child, "exit");
+  const kill = async () => {
+    child.kill("SIGKILL");
+    await exited;
+  };
+  let said = "";
+  for await (const chunk of child.stdout) {
+    said += String(chunk);
+    if (said.includes("ready")) break;
+  }
+  expect(said, "the orchestrator says that it is ready").toBe("ready\n");
+  return { workspace, kill, [Symbol.asyncDispose]: kill };
+}
+
+async function emptied(mark: string, deadlineMs: number): Promise<readonly string[]> {
+  const deadline = performance.now() + deadlineMs;
+  for (;;) {
+    const left = await carriers(mark);
+    if (left.length === 0 || performance.now() > deadline) return left;
+    await delay(50);
+  }
+}
+
+describe("an orchestrator that is killed in the middle of a command", () => {
+  it("leaves nothing behind after the next start (SH-42)", async () => {
+    const stateDir = await mkdtemp(join(root, "state-"));
+    await using killed = await orchestrator(stateDir, "killed");
+    expect((await carriers(stateDir)).length).toBeGreaterThan(5);
+    await killed.kill();
+    await using next = createLocalEnvironment({ stateDir, workspace: killed.workspace });
+    await next.start();
+    expect(await emptied(stateDir, 10_000)).toEqual([]);
+    expect((await next.exec("cat over 2>/dev/null || echo never")).output).toBe("never\n");
+    expect((await next.processes.list()).filter(({ status }) => status === "running")).toEqual([]);
+  });
+
+  it("loses nothing of another orchestrator that lives", async () => {
+    const stateDir = await mkdtemp(join(root, "state-"));
+    await using live = await orchestrator(stateDir, "live");
+    const before = (await carriers(stateDir)).length;
+    {
+      await using next = createLocalEnvironment({ stateDir, workspace: live.workspace });
+      await next.start();
+      expect((await next.exec("echo on")).output).toBe("on\n");
+    }
+    expect((await carriers(stateDir)).length).toBe(before);
+    await live.kill();
+    await using last = createLocalEnvironment({ stateDir, workspace: live.workspace });
+    await last.start();
+    expect(await emptied(stateDir, 10_000)).toEqual([]);
+  });
+});
