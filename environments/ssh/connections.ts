@@ -59,13 +59,14 @@ export class Connections {
     return this.#all[0] ?? (await this.#grow());
   }
 
-  /** @throws {MoorageError} SSH_*, ENVIRONMENT_STOPPED when aborted */
+  /** @throws {MoorageError} SSH_*, ENVIRONMENT_STOPPED when closed, or aborted while it waits */
   async open(request: ChannelRequest): Promise<OpenedChannel> {
     for (;;) {
-      this.#checkOpen(request.abortSignal);
+      this.#checkOpen();
       const connection = await this.#pick(request);
       if (!connection) {
         await this.#change(request.abortSignal);
+        this.#checkOpen(request.abortSignal);
         continue;
       }
       const channel = await this.#tryOpen(connection, request.command);
@@ -88,7 +89,7 @@ export class Connections {
     this.#closed = false;
   }
 
-  #checkOpen(abortSignal: AbortSignal | undefined): void {
+  #checkOpen(abortSignal?: AbortSignal): void {
     if (this.#closed || abortSignal?.aborted)
       throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot open a shell: the environment was stopped");
   }

@@ -4,7 +4,6 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import {
   accessSync,
-  existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -313,11 +312,13 @@ export function accepts(port: number, host = "127.0.0.1"): Promise<boolean> {
 }
 
 /** A known_hosts file for servers that have those host keys. */
-export function writeKnownHosts(path: string, servers: readonly Sshd[], more: readonly string[] = []): void {
+export function writeKnownHosts(
+  path: string,
+  servers: readonly Pick<Sshd, "address" | "port" | "hostKeys">[],
+  more: readonly string[] = [],
+): void {
   const lines = servers.flatMap(({ address, port, hostKeys }) =>
     hostKeys.map((key) => `[${address}]:${port} ${publicKey(key)}`),
   );
   writeFileSync(path, `${[...lines, ...more].join("\n")}\n`);
 }
-
-export { existsSync };
