@@ -1,21 +1,15 @@
 /**
- * First module of the command: plain JavaScript, so that `moor --version` starts as fast as Node does, and so that
- * everything after it, types stripped, comes out of Node's compile cache.
+ * First module of the command: plain JavaScript, so that everything after it, with its types stripped, comes out of
+ * Node's compile cache.
  */
-import { existsSync, mkdirSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync } from "node:fs";
 import { enableCompileCache } from "node:module";
 import { homedir } from "node:os";
 import { join } from "node:path";
 
-const [first] = process.argv.slice(2);
-if (first === "--version" || first === "-V") {
-  const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8"));
-  process.stdout.write(`${version}\n`);
-} else {
-  cacheCode();
-  const { main } = await import("../src/cli/main.ts");
-  await main(process.argv.slice(2));
-}
+cacheCode();
+const { main } = await import("../src/cli/main.ts");
+await main(process.argv.slice(2));
 
 /**
  * The folder is the user's own: code from a shared one could be anybody's. Without it all works, a bit later.

@@ -136,6 +136,8 @@ export interface ProcessOptions {
   readonly session?: ShellSession;
   /** A line for lists. @default the command */
   readonly title?: string;
+  /** `closed` gives it an empty stdin, so that `write` is refused; a terminal's stays open. @default "open" */
+  readonly stdin?: "open" | "closed";
 }
 
 export type ProcessStatus = "running" | "exited" | "killed" | "lost";

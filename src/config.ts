@@ -109,7 +109,7 @@ export async function parseConfig(text: string, path: string): Promise<Config> {
     const { line } = lines.linePos(fault.pos[0]);
     throw refusal([`${path}:${line}: ${fault.message}`], fault);
   }
-  const parsed = CONFIG.safeParse(valueOf(document, path) ?? {});
+  const parsed = CONFIG.safeParse(plainValue(document, path) ?? {});
   if (!parsed.success) {
     const faults = parsed.error.issues.flatMap((issue) => explain(issue, document, lines));
     throw refusal(faults.map(({ line, message }) => `${path}:${line}: ${message}`));
@@ -118,7 +118,7 @@ export async function parseConfig(text: string, path: string): Promise<Config> {
   return parsed.data;
 }
 
-function valueOf(document: Document, path: string): unknown {
+function plainValue(document: Document, path: string): unknown {
   try {
     return document.toJS();
   } catch (error) {

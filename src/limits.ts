@@ -56,6 +56,8 @@ export const limits = {
   maxProcesses: 256,
   /** Record and log of an ended process are kept this long, milliseconds. */
   processRetentionMs: 30 * 60_000,
+  /** A chunk written to a process that nobody reads is given up after this, milliseconds. */
+  stdinStallMs: 10_000,
 
   /** One health probe, milliseconds. */
   probeTimeoutMs: 3_000,

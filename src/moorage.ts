@@ -96,17 +96,21 @@ export async function createMoorage(options: MoorageOptions): Promise<Moorage> {
   if (options.onEvent) events.listen(options.onEvent);
   const folders = [...(config.toolFolders ?? []), ...(options.toolFolders ?? [])];
   const stopServing = folders.length > 0 ? serveOwnModules(folders) : () => {};
-  const registry = options.registry ?? (await loadRegistry(folders, state, events));
-  const isEnabled = chooseToolsets(
-    {
+  try {
+    const registry = options.registry ?? (await loadRegistry(folders, state, events));
+    const toolsets = new Set(registry.list().map(({ toolset }) => toolset));
+    const choice = {
       ...pickDefined("enabled", options.toolsets ?? config.toolsets),
       ...pickDefined("disabled", options.disabledToolsets ?? config.disabledToolsets),
       ...pickDefined("includes", config.toolsetIncludes),
-    },
-    new Set(registry.list().map(({ toolset }) => toolset)),
-  );
-  const places = await makeEnvironments(options, config, state, events);
-  return new Runtime({ options, registry, isEnabled, places, events, stopServing });
+    };
+    const isEnabled = chooseToolsets(choice, toolsets);
+    const places = await makeEnvironments(options, config, state, events);
+    return new Runtime({ options, registry, isEnabled, places, events, stopServing });
+  } catch (error) {
+    stopServing();
+    throw error;
+  }
 }
 
 /** An environment, and whether it is ours to stop. */

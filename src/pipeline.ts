@@ -150,8 +150,10 @@ export class Pipeline {
     );
   }
 
-  #resolve(name: string): RegisteredTool {
+  #resolve(asked: unknown): RegisteredTool {
     const { registry, isEnabled } = this.#parts;
+    // Typed, but written by a model.
+    const name = typeof asked === "string" ? asked : (JSON.stringify(asked) ?? "");
     const registered = registry.resolve(name);
     if (registered && isEnabled(registered.tool.toolset)) return registered;
     const names = registry.list().flatMap((tool) => (isEnabled(tool.toolset) ? [tool.name] : []));
@@ -211,6 +213,9 @@ export class Pipeline {
       // Checked above; its values are the tool's own affair.
       return output as ToolOutput;
     } catch (error) {
+      if (call.environment && isMoorageError(error, "SESSION_CLOSED")) {
+        this.#parts.sessions.drop(call.environment, course.caller);
+      }
       throw (
         cancellation.explain(error) ?? toMoorageError(error, "TOOL_FAILED", `Tool "${call.tool.name}" failed`)
       );

@@ -144,7 +144,7 @@ export class ToolRegistry {
    * Checks the declaration and adds the tool. A tool that is refused changes nothing.
    *
    * @throws {MoorageError} REGISTRATION_INVALID naming the first fault; NAME_TAKEN when the name or an alias is in
-   * use, unless `override` is asked for and the operator allows it
+   * use, unless `override` is asked for and the operator allows it. A name may be another tool's alias, and then wins
    */
   register<Schema extends z.ZodObject>(tool: Tool<Schema>, options: RegisterOptions = {}): Tool<Schema> {
     const registered = checkTool(tool);
@@ -155,12 +155,12 @@ export class ToolRegistry {
         `Cannot register "${tool.name}": toolset "${present.toolset}" has a tool of that name`,
       );
     }
-    for (const word of [tool.name, ...(tool.aliases ?? [])]) {
-      const owner = this.#aliases.get(word) ?? (this.#tools.has(word) ? word : undefined);
-      if (owner !== undefined && owner !== tool.name) {
+    for (const alias of tool.aliases ?? []) {
+      const owner = this.#aliases.get(alias) ?? tool.name;
+      if (owner !== tool.name) {
         throw new MoorageError(
           "NAME_TAKEN",
-          `Cannot register "${tool.name}": "${word}" means tool "${owner}"`,
+          `Cannot register "${tool.name}": alias "${alias}" belongs to "${owner}"`,
         );
       }
     }
@@ -192,7 +192,7 @@ export class ToolRegistry {
     return this.#tools.get(name)?.tool;
   }
 
-  /** By its own name or an alias. */
+  /** By its own name, else by an alias. */
   resolve(name: string): RegisteredTool | undefined {
     return this.#tools.get(name) ?? this.#tools.get(this.#aliases.get(name) ?? "");
   }

@@ -29,6 +29,11 @@ export class Sessions {
     return this.#open.get(keyOf(environment, caller))?.session?.cwd ?? environment.workspace;
   }
 
+  /** Forgets a session that was closed elsewhere, so that the next asker gets a new one. */
+  drop(environment: BaseEnvironment, caller: string): void {
+    this.#open.delete(keyOf(environment, caller));
+  }
+
   /** Closes the sessions of one caller, or of all. @throws what the first session that failed to close threw */
   async close(caller?: string): Promise<void> {
     const closing = [...this.#open].filter(([key]) => caller === undefined || key.endsWith(`\0${caller}`));

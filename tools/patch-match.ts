@@ -11,10 +11,27 @@ export const LINE_KEYS: Readonly<
   Record<"exact" | "trailing-whitespace" | "indentation" | "unicode", (text: string) => string>
 > = {
   exact: (text) => text,
-  "trailing-whitespace": (text) => text.trimEnd(),
-  indentation: (text) => text.trim(),
-  unicode: (text) => plainText(text).trim(),
+  "trailing-whitespace": trimEnd,
+  indentation: trimBoth,
+  unicode: (text) => trimBoth(plainText(text)),
 };
+
+/** Without blanks and tabs at the end; other white space is content. */
+export function trimEnd(text: string): string {
+  let end = text.length;
+  while (end > 0 && isBlank(text, end - 1)) end -= 1;
+  return text.slice(0, end);
+}
+
+function trimBoth(text: string): string {
+  let start = 0;
+  while (start < text.length && isBlank(text, start)) start += 1;
+  return trimEnd(text.slice(start));
+}
+
+function isBlank(text: string, at: number): boolean {
+  return text[at] === " " || text[at] === "\t";
+}
 
 /** Characters that models write in their plain form. */
 const PLAIN: Readonly<Record<string, string>> = {
@@ -49,7 +66,12 @@ export function mapText(text: string, plain: boolean): Mapped {
   const starts: number[] = [];
   for (let at = 0; at < text.length; at += 1) {
     const character = text.charAt(at);
-    if (character === "\r" && text.charAt(at + 1) === "\n") continue;
+    if (character === "\r" && text.charAt(at + 1) === "\n") {
+      starts.push(at);
+      mapped += "\n";
+      at += 1;
+      continue;
+    }
     const simple = plain ? (PLAIN[character] ?? character) : character;
     for (let index = 0; index < simple.length; index += 1) starts.push(at);
     mapped += simple;

@@ -10,6 +10,7 @@ import {
   lineNumber,
   mapText,
   type Rung,
+  trimEnd,
   withoutOverlaps,
 } from "./patch-match.ts";
 
@@ -157,8 +158,8 @@ function splice(
       continue;
     }
     const next = edits[index + 1];
-    if (plain && next?.kind === "add") {
-      const line = spliceCharacters(piece.text, edit.text, next.text);
+    if (next?.kind === "add") {
+      const line = plain ? spliceCharacters(piece.text, edit.text, next.text) : next.text;
       if (line === null) return null;
       result.push({ text: line, ending: piece.ending });
       index += 1;
@@ -292,13 +293,13 @@ function keepTrailing(
     const before = edits[index - 1];
     if (
       before?.kind !== "remove" ||
-      edit.text !== edit.text.trimEnd() ||
-      before.text !== before.text.trimEnd()
+      edit.text !== trimEnd(edit.text) ||
+      before.text !== trimEnd(before.text)
     ) {
       return edit;
     }
     const line = lines[at - 1]?.text ?? "";
-    return { kind: "add", text: edit.text + line.slice(line.trimEnd().length) };
+    return { kind: "add", text: edit.text + line.slice(trimEnd(line).length) };
   });
 }
 

@@ -34,6 +34,8 @@ export interface ExecOptions {
 
 /** A write this long after the last one first lets waiting news in, milliseconds. */
 const NEWS_MS = 2;
+/** After a broken connection the program's end is waited for this long, milliseconds. */
+const BROKEN_MS = 500;
 /** A pause this soon after a write may have come before it, milliseconds. */
 const PAUSE_RACE_MS = 1_000;
 
@@ -260,7 +262,9 @@ class ExecStream implements ShellStream {
   /** The engine's record may lag behind the stream; a number is waited for, and never made up. */
   async #exitState(end: SourceEnd): Promise<{ exitCode: number; pid: number }> {
     const { client, name } = this.#target;
-    const deadline = performance.now() + limits.dockerExitCodeMs;
+    // After a clean end the record only lags; after a break the program most likely runs on.
+    const patienceMs = end.broken ? BROKEN_MS : limits.dockerExitCodeMs;
+    const deadline = performance.now() + patienceMs;
     for (let waitMs = 5; ; waitMs = Math.min(200, waitMs * 2)) {
       let state: { Running: boolean; ExitCode: number | null; Pid: number };
       try {

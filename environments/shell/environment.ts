@@ -112,6 +112,7 @@ class ShellEnvironment extends BaseEnvironment {
     });
     this.files = createFiles(this.#system, { workspace: () => this.workspace });
     this.#shellProcesses = createProcesses(this.#system, {
+      environmentId: this.id,
       workspace: () => this.workspace,
       variables: async (session) => {
         const state = session instanceof Session ? await session.state() : await this.#freshState();

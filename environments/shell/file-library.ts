@@ -130,7 +130,8 @@ __moor_rest() {
   if [ -n "$pseudo" ]; then head -c "$(($1 + 1))"; else cat; fi
 }
 
-# __moor_read PATH MAX: real path, NUL, then T content |status, or H status newline content.
+# __moor_read PATH MAX STATUS: real path, NUL, then T content |status, or H status newline content. Without STATUS (-)
+# a small file costs bash no program at all, and the status is left out.
 __moor_read() {
   __moor_file "$1"
   if [ -n "\${BASH_VERSION-}" ]; then
@@ -140,9 +141,11 @@ __moor_read() {
       __moor_fits "$status" "$2"
       __moor_rest "$2"
     }; } <"./$name" || exit
+    if [ "$3" = - ]; then printf '|'; exit 0; fi
     [ -n "$__moor_stat_option" ] || __moor_fail NOSTAT
     exec stat -L "$__moor_stat_option" "|$__moor_stat_format" "./$name"
   fi
+  if [ "$3" = - ] && [ ! -s "./$name" ] && [ -z "$pseudo" ]; then printf '%s\000H\n' "$real"; exit 0; fi
   status=$(__moor_stat -L) || exit
   __moor_fits "$status" "$2"
   printf '%s\000H%s\n' "$real" "$status"
@@ -209,11 +212,11 @@ __moor_lines() {
   tail -n "+$first" "./$name" | head -n "$limit" | head -c "$((max + 1))"
 }
 
-# __moor_write PATH TEMPORARY MODE EXPECTED PREVIOUS BACKUP SIZE [FORMAT]: makes a whole new file beside the old one
+# __moor_write PATH TEMPORARY MODE EXPECTED PREVIOUS BACKUP SIZE [FORMAT TEXT]: makes a whole new file beside the old one
 # and renames it. MODE (- for none) is for a new file; EXPECTED is a SHA-256, absent or -; the old content is printed
 # when it has at most PREVIOUS bytes; BACKUP (- for none) names a second link to it. The content is what printf makes
-# of FORMAT, or else SIZE bytes of stdin. Prints real path, created, first folder made, size of the old content or -,
-# each with a NUL, then the old content.
+# of FORMAT and TEXT, or else SIZE bytes of stdin. Prints real path, created, first folder made, each with a NUL, then the old
+# content and = when that is all of it, or - when it is not wanted, not there or too large.
 __moor_write() {
   __moor_enter "$1" follow
   made=
@@ -225,44 +228,34 @@ __moor_write() {
   fi
   __moor_regular
   [ -w . ] || __moor_fail FOLDER
-  if [ -f "./$name" ]; then created=0; else created=1; fi
-  if [ "$created" = 1 ]; then
-    case $4 in -|absent) ;; *) __moor_fail GONE ;; esac
-    printf '%s\0001\000%s\000-\000' "$real" "$made"
-    if [ "$3" != - ]; then umask 077; fi
-  else
+  if [ -f "./$name" ]; then
     [ "$4" != absent ] || __moor_fail PRESENT
     [ -w "./$name" ] || __moor_fail PERM
-    status=$(__moor_stat) || exit
-    __moor_plan "$status"
     printf '%s\0000\000%s\000' "$real" "$made"
-    if [ "$5" -gt 0 ] && [ "$size" -le "$5" ] && [ -r "./$name" ]; then
-      printf '%s\000' "$size"
-      if [ -n "\${BASH_VERSION-}" ]; then { __moor_copy_small || cat; } <"./$name"; else cat "./$name"; fi || exit
-    else
-      printf -- '-\000'
-    fi
+    __moor_previous "$5"
+    umask 077
+  else
+    case $4 in -|absent) ;; *) __moor_fail GONE ;; esac
+    printf '%s\0001\000%s\000-' "$real" "$made"
+    [ "$3" = - ] || umask 077
   fi
   set -C
-  if [ "$#" -ge 8 ]; then
-    printf "$8" >"./$2" || __moor_drop "$2"
+  if [ "$#" -ge 9 ]; then
+    printf "$8" "$9" >"./$2" || __moor_drop "$2"
   else
     cat >"./$2" || __moor_drop "$2"
     [ "$(($(wc -c <"./$2")))" -eq "$7" ] || __moor_drop "$2" SHORT
   fi
-  if [ "$created" = 1 ]; then
-    if [ "$3" != - ]; then chmod "$3" "./$2" || __moor_drop "$2"; fi
-  else
-    if [ -n "$owner" ] || { [ -n "$same_group" ] && [ ! -G "./$2" ]; }; then
-      chown "$uid:$gid" "./$2" 2>/dev/null || __moor_drop "$2" OWNER
-    fi
-    if [ -n "$chmod" ]; then chmod "$mode" "./$2" || __moor_drop "$2"; fi
+  if [ -f "./$name" ]; then
+    __moor_resemble "$2"
+  elif [ "$3" != - ]; then
+    chmod "$3" "./$2" || __moor_drop "$2"
   fi
   if [ "$4" = absent ]; then
     if ln "./$2" "./$name" 2>/dev/null; then exec rm -f "./$2"; fi
     [ ! -e "./$name" ] && [ ! -L "./$name" ] || __moor_drop "$2" PRESENT
   fi
-  if [ "$6" != - ] && [ "$created" = 0 ]; then
+  if [ "$6" != - ] && [ -f "./$name" ]; then
     ln "./$name" "./$6" 2>/dev/null || cp -p "./$name" "./$6" || __moor_drop "$2"
   fi
   case $4 in
@@ -277,21 +270,41 @@ __moor_write() {
   exec mv -f "./$2" "./$name"
 }
 
-# Sets, from status line $1, what makes a new file like the old one. A file is created with the old mode at once by
-# way of the umask; execute and special bits, and private modes in a folder whose default ACL overrides the umask,
-# need chmod.
-__moor_plan() {
-  IFS=' '
-  set -- $1
-  mode=$1 size=$3 uid=$4 gid=$5 chmod=1 owner=1 same_group=
-  mode=\${mode#0}
-  if [ -G "./$name" ]; then same_group=1; fi
-  if [ -O "./$name" ] && [ -n "$same_group" ]; then owner=; fi
-  umask 077
-  case $mode in
-    [0246]00) ;;
-    [0246][0246][0246]) [ -n "$owner" ] || { umask "$((666 - mode))"; chmod=; } ;;
-  esac
+# Prints the content of ./$name and =, or - when it has more than $1 bytes or cannot be read.
+__moor_previous() {
+  if [ "$1" -eq 0 ] || [ ! -r "./$name" ]; then printf -; return; fi
+  if [ -n "\${BASH_VERSION-}" ]; then
+    { __moor_copy_small || {
+      status=$(__moor_stat) || exit
+      IFS=' '
+      limit=$1
+      set -- $status
+      if [ "$3" -gt "$limit" ]; then printf -; return; fi
+      cat
+    }; } <"./$name" || exit
+  else
+    status=$(__moor_stat) || exit
+    IFS=' '
+    limit=$1
+    set -- $status
+    if [ "$3" -gt "$limit" ]; then printf -; return; fi
+    cat "./$name" || exit
+  fi
+  printf =
+}
+
+# Gives the new file $1 the mode, owner and group of ./$name.
+__moor_resemble() {
+  if [ -n "\${BASH_VERSION-}" ] && [ -O "./$name" ] && [ -G "./$name" ] && [ -G "./$1" ]; then
+    if chmod "--reference=./$name" "./$1" 2>/dev/null; then return; fi
+  fi
+  status=$(__moor_stat) || __moor_drop "$1"
+  temporary=$1 IFS=' '
+  set -- $status
+  if [ ! -O "./$name" ] || [ ! -G "./$name" ] || [ ! -G "./$temporary" ]; then
+    chown "$4:$5" "./$temporary" 2>/dev/null || __moor_drop "$temporary" OWNER
+  fi
+  chmod "$1" "./$temporary" || __moor_drop "$temporary"
 }
 
 # Removes the temporary file $1 after a failure, which is $2 or was told by the failed program.
@@ -396,13 +409,16 @@ __moor_rename() {
     name=\${real##*/}
   fi
   printf '%s\000%s' "$real" "$made"
-  if { [ -e "./$name" ] || [ -L "./$name" ]; } && ! [ "$from" -ef "./$name" ]; then
+  same=
+  if [ ! -L "./$name" ] && [ ! -L "$from" ] && [ "$from" -ef "./$name" ]; then same=1; fi
+  if { [ -e "./$name" ] || [ -L "./$name" ]; } && [ -z "$same" ]; then
     [ "$3" = 1 ] || __moor_fail EXISTS
     if [ -L "./$name" ]; then rm -f "./$name" || exit; fi
     if [ -d "./$name" ]; then __moor_fail DIR; fi
     exec mv -f "$from" "./$name"
   fi
-  if [ "$from" -ef "./$name" ]; then exec mv -f "$from" "./$name"; fi
+  # Another spelling of the same name, where the file system does not tell them apart.
+  if [ -n "$same" ]; then exec mv -f "$from" "./$name"; fi
   mv -n "$from" "./$name" || {
     if [ -e "./$name" ] || [ -L "./$name" ]; then __moor_fail EXISTS; fi
     exit 1

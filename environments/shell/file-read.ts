@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { isMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import type { FileContent, FileLines, FileStat, LinesOptions, ReadOptions } from "../base.ts";
+import type { FileContent, FileLines, LinesOptions, ReadOptions } from "../base.ts";
 import { fileError } from "./file-path.ts";
 import { type FileContext, runFile, takeField } from "./file-run.ts";
 import { needStatus } from "./file-stat.ts";
@@ -20,7 +20,8 @@ export function contentHash(bytes: Uint8Array): string {
 interface WholeFile {
   readonly realPath: string;
   readonly bytes: Buffer;
-  readonly status: FileStat;
+  /** The status line; may be empty when it was not asked for. */
+  readonly line: string;
 }
 
 /** @throws {MoorageError} FILE_TOO_LARGE beyond `maxBytes` */
@@ -28,6 +29,7 @@ async function readWhole(
   context: FileContext,
   path: string,
   maxBytes: number,
+  wantsStatus: boolean,
   options: ReadOptions,
 ): Promise<WholeFile> {
   const output = await runFile(context, {
@@ -35,7 +37,7 @@ async function readWhole(
     path,
     cwd: options.cwd,
     command: "__moor_read",
-    args: [maxBytes],
+    args: [maxBytes, wantsStatus ? "status" : "-"],
     options: runOptions(maxBytes, options.abortSignal),
   });
   const [realPath, rest] = takeField(output);
@@ -46,7 +48,7 @@ async function readWhole(
   if (bytes.length > maxBytes) {
     throw fileError("FILE_TOO_LARGE", "read", path, `the file has more than ${maxBytes} bytes`);
   }
-  return { realPath, bytes, status: needStatus(line.toString("latin1")) };
+  return { realPath, bytes, line: line.toString("latin1") };
 }
 
 export async function readBytes(
@@ -58,8 +60,9 @@ export async function readBytes(
   checkInteger("offset", offset);
   if (maxBytes !== undefined) checkCount("maxBytes", maxBytes);
   if (offset === 0 && maxBytes === undefined) {
-    const { realPath, bytes, status } = await readWhole(context, path, limits.fileWholeMaxBytes, options);
-    return { realPath, bytes, size: bytes.length, offset: 0, hash: contentHash(bytes), mode: status.mode };
+    const { realPath, bytes, line } = await readWhole(context, path, limits.fileWholeMaxBytes, true, options);
+    const { mode } = needStatus(line);
+    return { realPath, bytes, size: bytes.length, offset: 0, hash: contentHash(bytes), mode };
   }
   return readRange(context, path, offset, maxBytes, options);
 }
@@ -106,7 +109,7 @@ export async function readLineRange(
   checkCount("limit", limit);
   checkCount("maxBytes", maxBytes);
   try {
-    const whole = await readWhole(context, path, FETCH_WHOLE_BYTES, options);
+    const whole = await readWhole(context, path, FETCH_WHOLE_BYTES, false, options);
     return sliceWhole(whole, offset, limit, maxBytes);
   } catch (error) {
     if (!isMoorageError(error, "FILE_TOO_LARGE")) throw error;

@@ -5,16 +5,16 @@ import { type FileContext, runFile, takeField } from "./file-run.ts";
 /** Octal permissions, raw mode in hex, size, uid, gid, mtime in seconds, inode. */
 const STATUS = /^([0-7]+) ([0-9a-f]+) (\d+) (\d+) (\d+) (-?[\d.]+) (\d+)/i;
 
-/** Bits of `st_mode` that tell the kind. */
-const KINDS: Readonly<Record<number, FileKind>> = {
-  2401: "fifo",
-  4802: "device",
-  9604: "directory",
-  14406: "device",
-  16807: "file",
-  21609: "symlink",
-  26411: "socket",
-};
+/** The four bits of `st_mode` that tell the kind. */
+const KINDS: ReadonlyMap<number, FileKind> = new Map([
+  [0o01, "fifo"],
+  [0o02, "device"],
+  [0o04, "directory"],
+  [0o06, "device"],
+  [0o10, "file"],
+  [0o12, "symlink"],
+  [0o14, "socket"],
+]);
 
 /** @returns null when `line` does not begin with a status line */
 export function parseStatus(line: string): FileStat | null {
@@ -23,7 +23,7 @@ export function parseStatus(line: string): FileStat | null {
   const [, , raw = "", size, uid, gid, modified, inode = ""] = match;
   const mode = Number.parseInt(raw, 16);
   return {
-    kind: KINDS[mode & 0o170000] ?? "device",
+    kind: KINDS.get((mode & 0o170000) >> 12) ?? "device",
     size: Number(size),
     mode: mode & 0o7777,
     uid: Number(uid),

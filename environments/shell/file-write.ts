@@ -1,4 +1,5 @@
 /** Writing: one round trip, seen by others in one step. */
+import { isUtf8 } from "node:buffer";
 import { randomBytes } from "node:crypto";
 import type { WriteOptions, WriteReceipt } from "../base.ts";
 import { fileError } from "./file-path.ts";
@@ -54,7 +55,7 @@ export async function writeWhole(
         options.previousMaxBytes ?? 0,
         backup ?? "-",
         bytes.length,
-        ...(inline ? [printfFormat(bytes)] : []),
+        ...(inline ? printfArguments(bytes) : []),
       ],
       options: runOptions,
     });
@@ -81,8 +82,8 @@ async function sweep(
 function parseWritten(output: Buffer, bytes: Uint8Array, options: WriteOptions): Written {
   const [realPath, afterPath] = takeField(output);
   const [created, afterCreated] = takeField(afterPath);
-  const [madeFolder, afterFolder] = takeField(afterCreated);
-  const [previousSize, previous] = takeField(afterFolder);
+  const [madeFolder, previous] = takeField(afterCreated);
+  const whole = previous.at(-1) === "=".charCodeAt(0);
   return {
     receipt: {
       realPath,
@@ -90,7 +91,7 @@ function parseWritten(output: Buffer, bytes: Uint8Array, options: WriteOptions):
       bytesWritten: bytes.length,
       created: created === "1",
       ...(options.previousMaxBytes !== undefined && {
-        previous: previousSize === "-" ? null : previous,
+        previous: whole ? previous.subarray(0, -1) : null,
       }),
     },
     madeFolder,
@@ -120,8 +121,9 @@ export function expectedText(expected: string | undefined): string {
   return expected === "absent" ? expected : expected.replace(/^sha256:/, "").toLowerCase() || "none";
 }
 
-/** The text from which `printf` makes `bytes`, in printable ASCII. */
-function printfFormat(bytes: Uint8Array): string {
+/** Format and text from which `printf` makes `bytes`: text as it is, anything else in printable ASCII. */
+function printfArguments(bytes: Uint8Array): readonly [string, string] {
+  if (!bytes.includes(0) && isUtf8(bytes)) return ["%s", Buffer.from(bytes).toString()];
   let format = "";
   for (const byte of bytes) {
     const character = String.fromCharCode(byte);
@@ -131,5 +133,5 @@ function printfFormat(bytes: Uint8Array): string {
       format += character;
     else format += `\\${byte.toString(8).padStart(3, "0")}`;
   }
-  return format;
+  return [format, ""];
 }

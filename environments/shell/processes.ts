@@ -1,21 +1,218 @@
+/** Background processes of an environment that has a system shell. Their state lives in the environment alone. */
+import { constants } from "node:os";
 import { MoorageError } from "../../src/errors.ts";
-import type { EnvironmentProcesses, ShellSession } from "../base.ts";
+import { limits } from "../../src/limits.ts";
+import type {
+  Command,
+  EnvironmentProcess,
+  EnvironmentProcesses,
+  ProcessInfo,
+  ProcessOptions,
+  PtySize,
+  ShellSession,
+} from "../base.ts";
+import { endProcesses, killProcess, listProcesses } from "./process-end.ts";
+import { launch } from "./process-launch.ts";
+import { LOG_DEFAULT_BYTES, readLog } from "./process-log.ts";
+import { parseRecords, recordScript, recordsFolder } from "./process-record.ts";
+import { closeStdin, writeStdin } from "./process-stdin.ts";
+import { TERMINAL_VARIABLES } from "./process-terminal.ts";
+import { isListening, waitFor } from "./process-wait.ts";
+import { checkCommand, checkOptions, resolveCwd } from "./runner.ts";
+import { fromBytes } from "./state.ts";
 import type { SystemShell } from "./stream.ts";
+
+export interface ProcessesFacts {
+  /** Part of the marker by which what a dead orchestrator left behind is found. */
+  readonly environmentId: string;
+  readonly workspace: () => string;
+  /** cwd and variables, one byte a character, of a session, or of a fresh one. */
+  readonly variables: (
+    session: ShellSession | undefined,
+  ) => Promise<{ readonly cwd: string; readonly variables: ReadonlyMap<string, string | null> }>;
+}
+
 export interface ShellProcesses extends EnvironmentProcesses {
+  /**
+   * Ends all processes of the environment with everything that they started, and removes their records.
+   * @throws {MoorageError} CLEANUP_FAILED naming what survived; its records stay
+   */
   stopAll(): Promise<void>;
+  /** Whether something inside the environment listens on this TCP port. */
   listening(port: number): Promise<boolean>;
 }
-export function createProcesses(
-  _system: SystemShell,
-  _facts: {
-    workspace: () => string;
-    variables: (
-      session: ShellSession | undefined,
-    ) => Promise<{ cwd: string; variables: ReadonlyMap<string, string | null> }>;
-  },
-): ShellProcesses {
-  const no = () => {
-    throw new MoorageError("UNSUPPORTED", "Processes are not merged yet");
+
+/** Members expect that the environment was started; options are checked as those of `exec` are. */
+export function createProcesses(system: SystemShell, facts: ProcessesFacts): ShellProcesses {
+  const list = async (): Promise<readonly ProcessInfo[]> =>
+    listProcesses(system, await recordsFolder(system));
+  const handle = async (id: string): Promise<EnvironmentProcess> =>
+    new ShellProcess(system, `${await recordsFolder(system)}/${id}`, id);
+
+  const start = async (command: Command, options: ProcessOptions = {}): Promise<EnvironmentProcess> => {
+    checkCommand(command);
+    const { cwd, env = {}, session, title } = options;
+    checkOptions({ env, ...(cwd !== undefined && { cwd }) });
+    const state = await facts.variables(session);
+    const base = session ? fromBytes(state.cwd) : facts.workspace();
+    const pty = checkPty(options.pty ?? false);
+    const variables = new Map<string, string | null>();
+    for (const [name, value] of state.variables)
+      variables.set(name, value === null ? null : fromBytes(value));
+    for (const [name, value] of Object.entries(pty ? TERMINAL_VARIABLES : {})) variables.set(name, value);
+    for (const [name, value] of Object.entries(env)) variables.set(name, value);
+    const request = {
+      command,
+      title: title ?? null,
+      cwd: cwd === undefined ? base : resolveCwd(cwd, base, system.home),
+      variables,
+      pty,
+      stdin: options.stdin !== "closed" || pty !== null,
+      environmentId: facts.environmentId,
+    };
+    const folder = await recordsFolder(system);
+    let id = await launch(system, folder, request);
+    if (id === null) {
+      // Lost processes count until they are looked at.
+      await list();
+      id = await launch(system, folder, request);
+    }
+    if (id !== null) return handle(id);
+    throw new MoorageError(
+      "EXECUTION_REFUSED",
+      `Cannot start the process: ${limits.maxProcesses} run already`,
+      { suggestion: "End a background process first." },
+    );
   };
-  return { start: no, list: async () => [], get: no, stopAll: async () => {}, listening: no };
+
+  const get = async (id: string): Promise<EnvironmentProcess> => {
+    const found = (await list()).filter(
+      (info) => info.id === id || (id.length >= PREFIX_MIN && info.id.startsWith(id)),
+    );
+    const [only] = found;
+    if (only && found.length === 1) return handle(only.id);
+    throw new MoorageError(
+      "PROCESS_MISSING",
+      found.length === 0
+        ? `There is no process "${id}"`
+        : `"${id}" begins the ids of ${found.length} processes: ${found.map((info) => info.id).join(", ")}`,
+    );
+  };
+
+  const stopAll = async (): Promise<void> => {
+    const folder = await recordsFolder(system);
+    const survivors = await endProcesses(system, folder, await listProcesses(system, folder));
+    if (survivors.length === 0) return;
+    const names = survivors.map(({ pid, command }) => `${pid} (${command})`).join(", ");
+    throw new MoorageError("CLEANUP_FAILED", `Cannot end processes: ${names}`, { details: { survivors } });
+  };
+
+  return { start, list, get, stopAll, listening: (port) => isListening(system, port) };
+}
+
+const PREFIX_MIN = 4;
+
+function checkPty(pty: boolean | PtySize): PtySize | null {
+  if (pty === true) return { columns: 80, rows: 24 };
+  if (pty === false) return null;
+  for (const name of ["columns", "rows"] as const) {
+    if (!(Number.isInteger(pty[name]) && pty[name] > 0 && pty[name] < 65_536)) {
+      throw new RangeError(`${name} must be between 1 and 65535, not ${pty[name]}`);
+    }
+  }
+  return pty;
+}
+
+class ShellProcess implements EnvironmentProcess {
+  readonly id: string;
+  readonly #system: SystemShell;
+  readonly #folder: string;
+
+  constructor(system: SystemShell, folder: string, id: string) {
+    this.#system = system;
+    this.#folder = folder;
+    this.id = id;
+  }
+
+  async info(): Promise<ProcessInfo> {
+    const script = recordScript(this.#folder, 'show "$folder"\nfolder=${folder%/*}\nsizes');
+    const { stdout } = await this.#system.run(script);
+    const [info] = parseRecords(stdout);
+    if (info) return info;
+    throw this.#missing();
+  }
+
+  async log(options: { readonly offset?: number; readonly maxBytes?: number } = {}) {
+    const { offset = 0, maxBytes = LOG_DEFAULT_BYTES } = options;
+    if (!Number.isSafeInteger(offset)) throw new RangeError("offset must be a whole number");
+    if (!Number.isSafeInteger(maxBytes) || maxBytes < 1)
+      throw new RangeError("maxBytes must be a positive whole number");
+    const { status } = await this.info();
+    return readLog(this.#system, this.#folder, { offset, maxBytes, whole: status !== "running" });
+  }
+
+  write(data: string | Uint8Array): Promise<void> {
+    const bytes = typeof data === "string" ? Buffer.from(data) : data;
+    return inTurn(this.#system, this.id, () => writeStdin(this.#system, this.#folder, this.id, bytes));
+  }
+
+  closeStdin(): Promise<void> {
+    return inTurn(this.#system, this.id, () => closeStdin(this.#system, this.#folder, this.id));
+  }
+
+  async signal(signal: string): Promise<void> {
+    const name = signal.toUpperCase().replace(/^SIG/, "");
+    if (!(`SIG${name}` in constants.signals)) throw new RangeError(`"${signal}" is not a POSIX signal`);
+    // On a terminal the signal goes where a key would send it: to the foreground group.
+    const script = recordScript(
+      this.#folder,
+      `look "$folder" || exit 2
+[ $status = running ] && alive "$pid" "$start" || exit 3
+[ "\${terminal:-0}" -gt 0 ] && group=$terminal
+if [ "\${group:-0}" = "$pid" ] || [ "\${terminal:-0}" -gt 0 ]; then kill -${name} "-$group"; else kill -${name} "$pid"; fi`,
+    );
+    const { exitCode, stderr } = await this.#system.run(script);
+    if (exitCode === 0) return;
+    if (exitCode === 2) throw this.#missing();
+    if (exitCode === 3) {
+      throw new MoorageError("PROCESS_NOT_RUNNING", `Cannot signal ${this.id}: it has ended`);
+    }
+    throw new MoorageError("INTERNAL", `Cannot signal ${this.id}: ${stderr.trim()}`);
+  }
+
+  async kill() {
+    const survivors = await killProcess(this.#system, this.#folder, this.id);
+    return { info: await this.info(), survivors };
+  }
+
+  async wait(condition: Parameters<EnvironmentProcess["wait"]>[0] = {}) {
+    const { port } = condition;
+    if (port !== undefined && !(Number.isInteger(port) && port > 0 && port < 65_536)) {
+      throw new RangeError("port must be between 1 and 65535");
+    }
+    const { reason, match } = await waitFor(this.#system, this.#folder, condition);
+    if (reason === "missing") throw this.#missing();
+    return { reason, match, info: await this.info() };
+  }
+
+  #missing(): MoorageError {
+    return new MoorageError("PROCESS_MISSING", `There is no process "${this.id}"`, {
+      details: { retentionMs: limits.processRetentionMs },
+    });
+  }
+}
+
+/** The last write of each process, by system shell, so that concurrent writes do not mix. */
+const turns = new WeakMap<SystemShell, Map<string, Promise<void>>>();
+
+async function inTurn(system: SystemShell, id: string, action: () => Promise<void>): Promise<void> {
+  const bySystem = turns.get(system) ?? new Map<string, Promise<void>>();
+  turns.set(system, bySystem);
+  const turn = (bySystem.get(id) ?? Promise.resolve()).then(action, action);
+  bySystem.set(id, turn);
+  try {
+    await turn;
+  } finally {
+    if (bySystem.get(id) === turn) bySystem.delete(id);
+  }
 }

@@ -267,6 +267,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
       }
       const captures = new Captures(options, host.outputs);
       let listenerError: unknown = null;
+      const listening = new Set<Promise<void>>();
       const running = worker.run({
         command: typeof command === "string" ? toBytes(command) : command.map(toBytes),
         cwd: requiredCwd === null ? state.cwd : toBytes(requiredCwd),
@@ -285,6 +286,8 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
               listenerError ??= error;
             },
           );
+          listening.add(heard);
+          void heard.then(() => listening.delete(heard));
           return held ? Promise.all([held, heard]).then(() => undefined) : heard;
         },
       });
@@ -330,6 +333,8 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
         await host.pool.discard(worker);
         continue;
       }
+      // The last chunks too are delivered before the result; a call that was cut waits for no listener.
+      if (typeof first !== "string") await Promise.all(listening);
       await captures.finish();
       const leftRunning = typeof first === "string" && stdin ? [] : await settle(host, worker, end);
       if (end.kind === "lost" && typeof first !== "string") {
@@ -359,7 +364,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
         timedOut: first === "timeout",
         aborted: first === "abort",
         ...captures.read(),
-        cwd: fromBytes(end.dump?.variables.get("PWD") ?? end.movedTo ?? state.cwd),
+        cwd: cwdAfter(end, requiredCwd, state),
         durationMs: performance.now() - startedAt,
         leftRunning,
         survivors,
@@ -390,6 +395,13 @@ async function acquireUnlessStopped(
     () => undefined,
   );
   return first === "timeout" ? "timedOut" : "aborted";
+}
+
+/** As the shell told it, else where the command began. */
+function cwdAfter(end: CallEnd, requiredCwd: string | null, state: ShellState): string {
+  const told = end.dump?.variables.get("PWD") ?? end.movedTo;
+  if (told) return fromBytes(told);
+  return requiredCwd === null ? fromBytes(state.cwd) : normalize(requiredCwd).replace(/(?<=.)\/$/, "");
 }
 
 /** Gives the worker back, or sets it aside when something that it started lives on. */

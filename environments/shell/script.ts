@@ -142,9 +142,9 @@ function assignments(shell: ShellKind, variables: ReadonlyMap<string, string | n
 
 /** Undoes what the command's options, traps and functions would do to the words of our epilogue. */
 function calmScript(shell: ShellKind): string {
-  if (shell === "sh") return "set +eux; unset -f printf";
-  // In POSIX mode, which an assignment turns on, special builtins are found before functions.
-  return `POSIXLY_CORRECT=${POSIX_SENTINEL}; \\set +euxn; \\unset -f builtin; \\builtin trap - DEBUG ERR RETURN`;
+  if (shell === "sh") return "set +aeuvx; unset -f printf";
+  // In POSIX mode, which an assignment turns on, special builtins are found before functions. `set -a` would export it.
+  return `__moor_w=\${POSIXLY_CORRECT+set}; POSIXLY_CORRECT=${POSIX_SENTINEL}; \\set +aeuvxn; \\unset -f builtin; \\builtin trap - DEBUG ERR RETURN; [[ -n $__moor_w ]] || \\builtin export -n POSIXLY_CORRECT`;
 }
 
 /** Writes the state to stdout, in as few writes as there are: each may wake the reader. */
@@ -206,17 +206,21 @@ function exitTrap(shell: ShellKind, nonce: string): string {
   const dump = dumpScript(shell, nonce);
   if (shell === "sh") return `case \${__moor_n-} in '') { ${calm}; ${dump}; } >&9 2>/dev/null;; esac`;
   // bash does not undo a group's redirections before this trap; its copy of descriptor 9 is then the first free one, 10.
-  return `case \${__moor_n-} in '') { ${calm}; if [[ ! -e /proc/self/fd || /proc/self/fd/10 -ef /proc/$$/fd/9 ]]; then { ${dump}; } >&10; fi; } >/dev/null 2>&1;; esac`;
+  // The group comes first, since `set -x` would tell of anything else.
+  return `{ case \${__moor_n-} in '') ${calm}; if [[ ! -e /proc/self/fd || /proc/self/fd/10 -ef /proc/$$/fd/9 ]]; then { ${dump}; } >&10; fi;; esac; } >/dev/null 2>&1`;
 }
 
 /** What follows the command in its subshell: the dump, then the command's exit code. */
 function epilogue(shell: ShellKind, nonce: string): string {
   const calm = calmScript(shell);
   const dump = dumpScript(shell, nonce);
-  if (shell === "sh") return `{ __moor_n=$?; ${calm}; ${dump}; } >&9 2>/dev/null\nexit $__moor_n`;
+  if (shell === "sh") return `{ __moor_n=$?; ${calm}; ${dump}; } >&9 2>/dev/null\nexit "$__moor_n"`;
   return `{ __moor_n=$?; ${calm}; { ${dump}; } >&9; \\unset -f exit; \\builtin unset POSIXLY_CORRECT; } >/dev/null 2>&1
-\\exit $__moor_n`;
+\\exit "$__moor_n"`;
 }
+
+/** A command that lists traps is not shown ours: its state is then kept only if it does not end in an `exit`. */
+const LISTS_TRAPS = /\btrap[ \t]*(?:-p\b|$|[;&|)}<>\n])/;
 
 /** Ends a call: the exit code with the children of those who adopt our orphans, and an end on each stream. */
 function endScript(call: CallScript): string {
@@ -255,13 +259,16 @@ export function callScript(call: CallScript): CallText {
     ...enter(call),
     ...(inline ? ["unset __moor_s", restore] : ['eval "$__moor_s"; unset __moor_s']),
     ...assignments(shell, call.env),
-    ...(dump ? [`trap ${quote(exitTrap(shell, nonce))} EXIT`] : []),
+    ...(dump && !LISTS_TRAPS.test(command) ? [`trap ${quote(exitTrap(shell, nonce))} EXIT`] : []),
   ]
     .filter((statement) => statement !== "")
     .join("; ");
   // A function named eval may be kept, one named builtin never is.
   const evaluate = shell === "bash" ? "\\builtin eval" : "eval";
-  const run = shellLine ? `${evaluate} ${quote(command)}` : `exec ${quoteAll(command)}`;
+  // A space before a hyphen, lest `eval` take the command for an option.
+  const run = shellLine
+    ? `${evaluate} ${quote(command.startsWith("-") ? ` ${command}` : command)}`
+    : `exec ${quoteAll(command)}`;
   const body = `{ ${prepare}; } 2>/dev/null; { ${run}
 } 9>&-
 ${dump ? epilogue(shell, nonce) : ""}`;

@@ -77,6 +77,8 @@ export class Session implements ShellSession {
   readonly #closing = new AbortController();
   readonly #onClose: () => void;
   #state: ShellState | null = null;
+  /** Whether a call has run, so that the first folder was there. */
+  #entered = false;
   #queue: Promise<unknown> = Promise.resolve();
 
   constructor(
@@ -100,10 +102,23 @@ export class Session implements ShellSession {
   }
 
   exec(command: Command, options: ExecOptions = {}): Promise<ExecResult> {
-    const call = this.#queue.then(() => this.#exec(command, options));
+    let begun = false;
+    const call = this.#queue.then(() => {
+      begun = true;
+      return this.#exec(command, options);
+    });
     // The next call waits for this one, however it ends.
     this.#queue = call.catch(() => undefined);
-    return call;
+    const { abortSignal } = options;
+    if (!abortSignal) return call;
+    // A call that is aborted in the queue answers at once; when its turn comes it does nothing.
+    return new Promise((resolve, reject) => {
+      const answer = () => {
+        if (!begun) resolve(abortedResult(this.cwd));
+      };
+      abortSignal.addEventListener("abort", answer, { once: true });
+      call.then(resolve, reject).finally(() => abortSignal.removeEventListener("abort", answer));
+    });
   }
 
   async close(): Promise<void> {
@@ -123,15 +138,18 @@ export class Session implements ShellSession {
       throw new MoorageError("SESSION_CLOSED", `Cannot run: session ${this.id} is closed`);
     if (options.abortSignal?.aborted) return abortedResult(this.cwd);
     const state = await this.state();
+    const atStart = !this.#entered && this.#start.cwd !== undefined && options.cwd === undefined;
     const { result, dump, worker } = await this.#host.run({
       command,
-      options,
+      // The folder that the session was opened for must be there; one that it went to may be gone.
+      options: atStart ? { ...options, cwd: fromBytes(state.cwd) } : options,
       abortSignals: [this.#closing.signal],
       state,
       base: fromBytes(state.cwd),
       dump: true,
     });
     if (!dump || !worker) return result;
+    this.#entered = true;
     const callEnv = new Map(
       Object.entries(options.env ?? {}).map(([name, value]) => [name, toBytes(value)] as const),
     );

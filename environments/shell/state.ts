@@ -35,7 +35,7 @@ const OWN = new Set([
 export const POSIX_SENTINEL = "moorage";
 
 export function isKeptVariable(name: string): boolean {
-  return !OWN.has(name);
+  return !OWN.has(name) && !name.startsWith("__moor_");
 }
 
 /** The difference that turns `base` into `current`. */

@@ -123,16 +123,16 @@ export const files = {
     const folder = await scratch(environment);
     const path = `${folder}/none`;
     const { files } = environment;
-    for (const asked of [
-      files.readFile(path),
-      files.readLines(path),
-      files.stat(path),
-      files.list(path),
-      files.remove(path),
-      files.rename(path, `${path}2`),
-      files.readFile(`${path}/deeper`),
+    for (const ask of [
+      () => files.readFile(path),
+      () => files.readLines(path),
+      () => files.stat(path),
+      () => files.list(path),
+      () => files.remove(path),
+      () => files.rename(path, `${path}2`),
+      () => files.readFile(`${path}/deeper`),
     ]) {
-      expect(await expectCode(asked, "FILE_MISSING")).toContain(path);
+      expect(await expectCode(ask(), "FILE_MISSING")).toContain(path);
     }
   },
   "a folder in place of a file, and a file in place of a folder, are told": async ({ environment }) => {

@@ -128,15 +128,15 @@ export const lifecycle = {
     const started = await own.processes.start("sleep 60");
     await own.stop();
     const { files, processes } = own;
-    for (const asked of [
-      own.exec("true"),
-      own.openSession(),
-      files.readFile("/etc/passwd"),
-      files.writeFile("f", "x"),
-      files.list("/"),
-      processes.start("true"),
+    for (const ask of [
+      () => own.exec("true"),
+      () => own.openSession(),
+      () => files.readFile("/etc/passwd"),
+      () => files.writeFile("f", "x"),
+      () => files.list("/"),
+      () => processes.start("true"),
     ]) {
-      await expectCode(asked, "ENVIRONMENT_STOPPED");
+      await expectCode(ask(), "ENVIRONMENT_STOPPED");
     }
     await expectCode(session.exec("true"), "ENVIRONMENT_STOPPED", "SESSION_CLOSED");
     await expectCode(started.write("x"), "ENVIRONMENT_STOPPED", "PROCESS_NOT_RUNNING");

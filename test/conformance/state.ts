@@ -230,7 +230,7 @@ export const state = {
       await inOrder(
         environment,
         "set -efuC; set -a",
-        "false; echo alive $nope /dev/nul*; X=1; sh -c 'echo ${X-unset}'",
+        "false; echo alive $nope /dev/nul[l]; X=1; sh -c 'echo ${X-unset}'",
       ),
     ).toEqual(result({ output: "alive /dev/null\nunset\n" }));
   },

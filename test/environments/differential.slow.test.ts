@@ -7,7 +7,7 @@
 import { spawn } from "node:child_process";
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { basename, join, relative } from "node:path";
+import { join, relative } from "node:path";
 import { buffer } from "node:stream/consumers";
 import fc from "fast-check";
 import { afterAll, describe, expect, it } from "vitest";
@@ -39,10 +39,13 @@ afterAll(() => rm(root, { recursive: true, force: true }));
 
 let playgrounds = 0;
 
-/** A folder with the files that the scripts speak of. Its name is of one length, without letters to be searched for. */
+/**
+ * A folder with the files that the scripts speak of. Its name is of one length, without letters to be searched for,
+ * and it lies deep in a folder of its own, so that `cd ..` meets nobody.
+ */
 async function playground(): Promise<string> {
   playgrounds += 1;
-  const folder = join(root, String(playgrounds).padStart(8, "0"));
+  const folder = join(root, String(playgrounds).padStart(8, "0"), "1/2/3/4/5/6/7/8");
   await mkdir(join(folder, "sub"), { recursive: true });
   await writeFile(join(folder, "one.txt"), "b\na\nye\n");
   await writeFile(join(folder, "two.txt"), "no newline");
@@ -78,9 +81,10 @@ async function answer(
   folder: string,
   given: { exitCode: number | null; stdout: string; stderr: string },
 ): Promise<Answer> {
-  const plain = (text: string) => text.replaceAll(folder, "/FOLDER").replaceAll(basename(folder), "FOLDER");
-  const tree = await treeOf(folder);
-  await rm(folder, { recursive: true, force: true });
+  const own = folder.slice(0, root.length + "/00000000".length);
+  const plain = (text: string) => text.replaceAll(own, "/FOLDER");
+  const tree = await treeOf(own);
+  await rm(own, { recursive: true, force: true });
   return {
     exitCode: given.exitCode,
     stdout: plain(given.stdout),

@@ -2,6 +2,8 @@
  * Random shell scripts for comparing shells. They are small programs that end: loops are bounded, functions do not
  * call, and the right side of a pipe reads all of its input, so that no broken pipe depends on timing.
  *
+ * No path in them is absolute, so that no character taken out makes them write elsewhere.
+ *
  * Not produced, since a session cannot answer as a shell of its own does: `$$`, `$PPID`, `$0`, `$LINENO`,
  * `$BASHPID`, `$BASH_…`, `$-`, `$RANDOM`, `$SECONDS`, aliases (a session expands them), `$_`, co-processes and job
  * control.
@@ -138,7 +140,7 @@ const SIMPLE = [
   "ls missing 2>&1 | wc -l",
   "nosuchcommand <W>",
   "./<F>",
-  "echo <W> 2>&1 >/dev/null",
+  "echo <W> 2>&1 >sink",
   "echo lost >&-",
   "exec 3><F>; echo three >&3; exec 3>&-",
   "sh -c 'exit <N>'",
@@ -166,8 +168,8 @@ const SIMPLE = [
   "wait",
   "sleep 0 & wait",
   "(echo child; exit <N>) & wait $!",
-  "kill -TERM $(sh -c 'echo $PPID') 2>/dev/null || :",
-  "type cd >/dev/null",
+  "kill -TERM $(sh -c 'echo $PPID') 2>sink || :",
+  "type cd >sink",
   ". ./<F>",
   "mkdir -p made/<N>",
   "rm -f <F>",
@@ -234,7 +236,7 @@ const COMPOUND = [
   "f <W> <W>",
   "f",
   "{ <L>; } >out 2>&1",
-  "{ <L>; } 2>/dev/null",
+  "{ <L>; } 2>sink",
   "(<L>) <<F>",
   "cat <<EOF\nhere $<V> $(<S>) \\$x\nEOF",
   "cat <<'EOF'\nhere $<V> `x` \\\nEOF",

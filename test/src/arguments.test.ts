@@ -31,9 +31,14 @@ describe("parseArguments()", () => {
     expect(parseArguments(raw, "tool")).toEqual(value);
   });
 
-  it.each(["{", "[1]", "3", "true", '"text"', [1], 7, "{'a': 1}"])("answers %j with INVALID_ARGUMENTS", (raw) => {
-    expect(() => parseArguments(raw, "tool")).toThrow(expect.objectContaining({ code: "INVALID_ARGUMENTS" }));
-  });
+  it.each(["{", "[1]", "3", "true", '"text"', [1], 7, "{'a': 1}"])(
+    "answers %j with INVALID_ARGUMENTS",
+    (raw) => {
+      expect(() => parseArguments(raw, "tool")).toThrow(
+        expect.objectContaining({ code: "INVALID_ARGUMENTS" }),
+      );
+    },
+  );
 });
 
 describe("checkArguments()", () => {
@@ -48,7 +53,10 @@ describe("checkArguments()", () => {
   it.each([
     [{}, 'Cannot call "tool": "command" is required: expected string'],
     [{ comand: "x", command: "x" }, 'Cannot call "tool": unknown argument "comand"; did you mean "command"?'],
-    [{ command: "x", timeout: "soon" }, 'Cannot call "tool": "timeout": expected number, received string "soon"'],
+    [
+      { command: "x", timeout: "soon" },
+      'Cannot call "tool": "timeout": expected number, received string "soon"',
+    ],
     [{ command: "x", timeout: 0 }, 'Cannot call "tool": "timeout": expected more than 0, received number 0'],
     [{ command: "" }, 'Cannot call "tool": "command": expected a length of at least 1, received string ""'],
     [
@@ -59,10 +67,7 @@ describe("checkArguments()", () => {
       { command: "x", items: [{ n: 1 }, { n: "1.5" }] },
       'Cannot call "tool": "items[1].n": expected number, received string "1.5"',
     ],
-    [
-      { command: ["a", "b"] },
-      'Cannot call "tool": "command": expected string, received an array',
-    ],
+    [{ command: ["a", "b"] }, 'Cannot call "tool": "command": expected string, received an array'],
   ])("tells path and expectation of %j", async (value, message) => {
     await expect(check(value)).rejects.toMatchObject({ code: "INVALID_ARGUMENTS", message });
   });

@@ -54,35 +54,39 @@ describe("availability", () => {
     const second = fc.constantFrom("ok" as const, "fail" as const, "hang" as const);
     const phase = fc.record({ state: second, seconds: fc.integer({ min: 1, max: 200 }) });
     await fc.assert(
-      fc.asyncProperty(fc.array(phase, { minLength: 30, maxLength: 60 }), fc.boolean(), async (phases, watched) => {
-        const { clock, cache, world } = worldOf(phases[0]?.state);
-        if (watched) cache.listen(() => {});
-        let elapsed = 0;
-        for (const { state, seconds } of phases) {
-          world.state = state;
-          for (let i = 0; i < seconds && elapsed < 3_600; i += 1) {
-            elapsed += 1;
-            const asked = cache.check("k").then(({ available }) => {
-              expect(available).toBe(expected(world.log, clock.now()));
-              return true;
-            });
-            const isWaiting = !(await Promise.race([asked, settle().then(() => false)]));
-            // Only an answer that depends on a probe may be waited for, and never longer than its limit.
-            if (isWaiting) {
-              expect(isCovered(world.log, clock.now())).toBe(false);
-              await clock.advance(limits.probeTimeoutMs);
-              expect(await Promise.race([asked, settle().then(() => false)])).toBe(true);
+      fc.asyncProperty(
+        fc.array(phase, { minLength: 30, maxLength: 60 }),
+        fc.boolean(),
+        async (phases, watched) => {
+          const { clock, cache, world } = worldOf(phases[0]?.state);
+          if (watched) cache.listen(() => {});
+          let elapsed = 0;
+          for (const { state, seconds } of phases) {
+            world.state = state;
+            for (let i = 0; i < seconds && elapsed < 3_600; i += 1) {
+              elapsed += 1;
+              const asked = cache.check("k").then(({ available }) => {
+                expect(available).toBe(expected(world.log, clock.now()));
+                return true;
+              });
+              const isWaiting = !(await Promise.race([asked, settle().then(() => false)]));
+              // Only an answer that depends on a probe may be waited for, and never longer than its limit.
+              if (isWaiting) {
+                expect(isCovered(world.log, clock.now())).toBe(false);
+                await clock.advance(limits.probeTimeoutMs);
+                expect(await Promise.race([asked, settle().then(() => false)])).toBe(true);
+              }
+              await clock.advance(1_000);
             }
-            await clock.advance(1_000);
           }
-        }
-        expect(world.maxInFlight).toBe(1);
-        for (const [index, probe] of world.log.entries()) {
-          const before = world.log[index - 1];
-          const restMs = before?.ok ? limits.availabilityTtlMs : limits.availabilityRetryMs;
-          if (before) expect(probe.startedAt - before.at).toBeGreaterThanOrEqual(restMs);
-        }
-      }),
+          expect(world.maxInFlight).toBe(1);
+          for (const [index, probe] of world.log.entries()) {
+            const before = world.log[index - 1];
+            const restMs = before?.ok ? limits.availabilityTtlMs : limits.availabilityRetryMs;
+            if (before) expect(probe.startedAt - before.at).toBeGreaterThanOrEqual(restMs);
+          }
+        },
+      ),
       { numRuns: 12, endOnFailure: true },
     );
   });

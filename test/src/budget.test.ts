@@ -90,18 +90,23 @@ describe("fitText()", () => {
     );
     const text = fc.array(unit, { minLength: 200, maxLength: 800 }).map((units) => units.join(""));
     fc.assert(
-      fc.property(text, fc.integer({ min: 400, max: 3_000 }), fc.integer({ min: 3, max: 60 }), (whole, maxBytes, maxLines) => {
-        const json = fitText(whole, { maxBytes, maxLines, measure: "json" }).text;
-        expect(Buffer.byteLength(JSON.stringify(json)) - 2).toBeLessThanOrEqual(maxBytes);
-        const { text: fitted, truncated } = fitText(whole, { maxBytes, maxLines });
-        expect(Buffer.byteLength(fitted)).toBeLessThanOrEqual(maxBytes);
-        expect(fitted.split("\n").length - (fitted.endsWith("\n") ? 1 : 0)).toBeLessThanOrEqual(maxLines);
-        if (!truncated) expect(fitted).toBe(whole);
-        else {
-          const { tail } = parts(fitted);
-          expect(whole.endsWith(tail)).toBe(true);
-        }
-      }),
+      fc.property(
+        text,
+        fc.integer({ min: 400, max: 3_000 }),
+        fc.integer({ min: 3, max: 60 }),
+        (whole, maxBytes, maxLines) => {
+          const json = fitText(whole, { maxBytes, maxLines, measure: "json" }).text;
+          expect(Buffer.byteLength(JSON.stringify(json)) - 2).toBeLessThanOrEqual(maxBytes);
+          const { text: fitted, truncated } = fitText(whole, { maxBytes, maxLines });
+          expect(Buffer.byteLength(fitted)).toBeLessThanOrEqual(maxBytes);
+          expect(fitted.split("\n").length - (fitted.endsWith("\n") ? 1 : 0)).toBeLessThanOrEqual(maxLines);
+          if (!truncated) expect(fitted).toBe(whole);
+          else {
+            const { tail } = parts(fitted);
+            expect(whole.endsWith(tail)).toBe(true);
+          }
+        },
+      ),
     );
   });
 });
@@ -113,7 +118,11 @@ describe("fitOutput()", () => {
   });
 
   it("cuts the longest strings and leaves the short ones", () => {
-    const output = { note: "short", output: "a line of the output\n".repeat(50_000), more: { text: "y".repeat(100_000) } };
+    const output = {
+      note: "short",
+      output: "a line of the output\n".repeat(50_000),
+      more: { text: "y".repeat(100_000) },
+    };
     const { output: fitted, text } = fitOutput(output);
     expect(Buffer.byteLength(text)).toBeLessThanOrEqual(limits.resultMaxBytes);
     expect(Buffer.byteLength(text)).toBeGreaterThan(limits.resultMaxBytes * 0.9);

@@ -31,10 +31,16 @@ describe("parseConfig()", () => {
 
   it.each([
     ["toolset: [a]", 'f.yaml:1: unknown key "toolset"; did you mean "toolsets"? (there are: environments,'],
-    ["# note\nenvironments:\n  a:\n    spec: local\n    wrkspace: x", 'f.yaml:5: unknown key "environments.a.wrkspace"; did you mean "workspace"?'],
+    [
+      "# note\nenvironments:\n  a:\n    spec: local\n    wrkspace: x",
+      'f.yaml:5: unknown key "environments.a.wrkspace"; did you mean "workspace"?',
+    ],
     ["toolsets: files", 'f.yaml:1: "toolsets": '],
     ["toolsets:\n  - a\n  - [b]", 'f.yaml:3: "toolsets.1": '],
-    ["environments:\n  a: docekr:x", 'f.yaml:2: environment "a": Cannot use environment "docekr:x": unknown backend "docekr"; did you mean "docker"?'],
+    [
+      "environments:\n  a: docekr:x",
+      'f.yaml:2: environment "a": Cannot use environment "docekr:x": unknown backend "docekr"; did you mean "docker"?',
+    ],
     ["environments:\n  a: local\ndefault: b", 'f.yaml:3: there is no environment "b"'],
     ["environments:\n  'a b': local", "f.yaml:2: "],
     ["a: 1\na: 2", "f.yaml:2: "],
@@ -49,7 +55,10 @@ describe("parseConfig()", () => {
   });
 
   it("does not let aliases blow up", async () => {
-    const bomb = ["a: &a [x,x,x,x,x,x,x,x,x]", ...[..."bcdefgh"].map((name, at) => `${name}: &${name} [${`*${"abcdefg"[at]},`.repeat(9)}]`)];
+    const bomb = [
+      "a: &a [x,x,x,x,x,x,x,x,x]",
+      ...[..."bcdefgh"].map((name, at) => `${name}: &${name} [${`*${"abcdefg"[at]},`.repeat(9)}]`),
+    ];
     await expect(parseConfig(bomb.join("\n"), "f.yaml")).rejects.toMatchObject({ code: "INVALID_CONFIG" });
   });
 });
@@ -58,7 +67,10 @@ describe("readConfig()", () => {
   it("takes paths from the file's own folder", async () => {
     await mkdir(join(folder, "sub"));
     const path = join(folder, "sub", "moorage.yaml");
-    await writeFile(path, "workspace: ../work\ntoolFolders: [tools]\nenvironments: { a: { spec: local, workspace: w } }\n");
+    await writeFile(
+      path,
+      "workspace: ../work\ntoolFolders: [tools]\nenvironments: { a: { spec: local, workspace: w } }\n",
+    );
     expect(await readConfig(path)).toEqual({
       workspace: join(folder, "work"),
       toolFolders: [join(folder, "sub", "tools")],
@@ -68,7 +80,10 @@ describe("readConfig()", () => {
 
   it("fails for a file that was named and is not there, and not for the usual one", async () => {
     const path = join(folder, "none.yaml");
-    await expect(readConfig(path)).rejects.toMatchObject({ code: "INVALID_CONFIG", message: expect.stringContaining(path) });
+    await expect(readConfig(path)).rejects.toMatchObject({
+      code: "INVALID_CONFIG",
+      message: expect.stringContaining(path),
+    });
     expect(await readConfig(path, false)).toEqual({});
     await expect(readConfig(folder, false)).rejects.toMatchObject({ code: "INVALID_CONFIG" });
   });
@@ -79,7 +94,12 @@ describe("configPath()", () => {
     const env = { MOORAGE_CONFIG: "/c.yaml", XDG_CONFIG_HOME: "/x" };
     expect(configPath("n.yaml", env)).toEqual({ path: "n.yaml", isNamed: true });
     expect(configPath(undefined, env)).toEqual({ path: "/c.yaml", isNamed: true });
-    expect(configPath(undefined, { XDG_CONFIG_HOME: "/x" })).toEqual({ path: "/x/moorage/moorage.yaml", isNamed: false });
-    expect(configPath(undefined, { MOORAGE_CONFIG: "", XDG_CONFIG_HOME: "relative" }).path).toMatch(/^\/.*\/\.config\/moorage\/moorage\.yaml$/);
+    expect(configPath(undefined, { XDG_CONFIG_HOME: "/x" })).toEqual({
+      path: "/x/moorage/moorage.yaml",
+      isNamed: false,
+    });
+    expect(configPath(undefined, { MOORAGE_CONFIG: "", XDG_CONFIG_HOME: "relative" }).path).toMatch(
+      /^\/.*\/\.config\/moorage\/moorage\.yaml$/,
+    );
   });
 });

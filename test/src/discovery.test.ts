@@ -16,7 +16,8 @@ afterEach(() => rm(folder, { recursive: true }));
 const IMPORT = 'import { registerTool } from "moorage";\n';
 const write = (name: string, source: string) => writeFile(join(folder, "tools", name), source);
 const discover = () => discoverTools({ folders: [join(folder, "tools")], cacheFile });
-const found = async () => (await discover()).modules.map((path) => path.slice(join(folder, "tools").length + 1));
+const found = async () =>
+  (await discover()).modules.map((path) => path.slice(join(folder, "tools").length + 1));
 
 describe("discoverTools()", () => {
   it.each([
@@ -24,7 +25,10 @@ describe("discoverTools()", () => {
     ["an exported constant", `${IMPORT}export const tool = registerTool({ name: "x" });`],
     ["a default export", `${IMPORT}export default registerTool({ name: "x" });`],
     ["an awaited call", `${IMPORT}await registerTool(await make());`],
-    ["a call within types", `${IMPORT}export const tool = registerTool({ name: "x" } as never) satisfies object;`],
+    [
+      "a call within types",
+      `${IMPORT}export const tool = registerTool({ name: "x" } as never) satisfies object;`,
+    ],
     ["calls in a list", `${IMPORT}export const tools = [registerTool({}), registerTool({})];`],
     ["another local name", 'import { registerTool as add } from "moorage";\nadd({ name: "x" });'],
     ["a namespace", 'import * as moorage from "moorage";\nmoorage.registerTool({ name: "x" });'],
@@ -65,7 +69,10 @@ describe("discoverTools()", () => {
     expect((await discover()).scanned).toBe(2);
     expect((await discover()).scanned).toBe(0);
     await write("b.ts", `${IMPORT}registerTool({});`);
-    expect(await discover()).toMatchObject({ scanned: 1, modules: [expect.stringMatching(/a\.ts$/), expect.stringMatching(/b\.ts$/)] });
+    expect(await discover()).toMatchObject({
+      scanned: 1,
+      modules: [expect.stringMatching(/a\.ts$/), expect.stringMatching(/b\.ts$/)],
+    });
     // The same size and another time.
     await write("b.ts", `${IMPORT}registerTool({})\n`);
     await utimes(join(folder, "tools", "b.ts"), 1, 1);
@@ -99,7 +106,10 @@ describe("discoverTools()", () => {
     await write("a.ts", `${IMPORT}registerTool({`);
     await write("b.ts", `${IMPORT}registerTool({});`);
     const missing = join(folder, "missing");
-    const { modules, problems } = await discoverTools({ folders: [missing, join(folder, "tools")], cacheFile });
+    const { modules, problems } = await discoverTools({
+      folders: [missing, join(folder, "tools")],
+      cacheFile,
+    });
     expect(modules).toEqual([join(folder, "tools", "b.ts")]);
     expect(problems.map(({ path, error }) => [path, error.code])).toEqual([
       [missing, "INVALID_CONFIG"],
@@ -129,9 +139,18 @@ describe("discoverTools()", () => {
 describe("loadTools()", () => {
   it("tells a module that fails to load, and loads the rest", async () => {
     const registry = JSON.stringify(new URL("../../src/registry.ts", import.meta.url).pathname);
-    await write("a.js", `import { registerTool } from ${registry};\nregisterTool({ name: "no tool at all" });`);
-    await write("b.js", `import { registerTool } from ${registry};\nexport const loaded = registerTool;\nif (false) 0;\nvoid [() => registerTool];\n`);
-    await write("c.js", `import { registerTool } from ${registry};\nthrow new Error("on purpose");\nregisterTool({});`);
+    await write(
+      "a.js",
+      `import { registerTool } from ${registry};\nregisterTool({ name: "no tool at all" });`,
+    );
+    await write(
+      "b.js",
+      `import { registerTool } from ${registry};\nexport const loaded = registerTool;\nif (false) 0;\nvoid [() => registerTool];\n`,
+    );
+    await write(
+      "c.js",
+      `import { registerTool } from ${registry};\nthrow new Error("on purpose");\nregisterTool({});`,
+    );
     const { modules, problems } = await loadTools({ folders: [join(folder, "tools")] });
     expect(modules).toEqual([]);
     expect(problems.map(({ path, error }) => [path.slice(-4), error.code])).toEqual([

@@ -50,20 +50,36 @@ describe("Listings", () => {
     expect(await listings.list()).toEqual({
       visible: [{ name: "free", toolset: "test", description: "Does nothing.", parameters }],
       hidden: [
-        { name: "broken", toolset: "test", why: "fault", reason: "Cannot tell whether it is available: oops" },
+        {
+          name: "broken",
+          toolset: "test",
+          why: "fault",
+          reason: "Cannot tell whether it is available: oops",
+        },
         { name: "keyless", toolset: "test", why: "unavailable", reason: "SOME_KEY is not set" },
         { name: "needs-one", toolset: "test", why: "unavailable", reason: "Cannot reach the engine" },
         { name: "off", toolset: "off", why: "disabled", reason: 'Toolset "off" is off' },
         { name: "unlicensed", toolset: "test", why: "unavailable", reason: "No licence" },
-        { name: "wordless", toolset: "test", why: "fault", reason: "Its description cannot be made: no words" },
+        {
+          name: "wordless",
+          toolset: "test",
+          why: "fault",
+          reason: "Its description cannot be made: no words",
+        },
       ],
     });
   });
 
   it("adds environment only where there are several, with those that work", async () => {
-    const tools = [noop({ name: "a", needsEnvironment: true, parameters: z.object({ n: z.int() }) }), noop({ name: "b" })];
+    const tools = [
+      noop({ name: "a", needsEnvironment: true, parameters: z.object({ n: z.int() }) }),
+      noop({ name: "b" }),
+    ];
     const single = await listingsOf(tools).listings.list();
-    expect(single.visible.map(({ parameters }) => Object.keys(parameters.properties as object))).toEqual([["n"], []]);
+    expect(single.visible.map(({ parameters }) => Object.keys(parameters.properties as object))).toEqual([
+      ["n"],
+      [],
+    ]);
 
     const { listings, places, clock } = listingsOf(tools, ["one", "two", "three"]);
     if (places[1]) places[1].state = DOWN;
@@ -98,7 +114,9 @@ describe("Listings", () => {
   });
 
   it("AV-07 shows all tools of an environment or none, whatever its probe does", async () => {
-    const tools = ["terminal", "process", "files", "search"].map((name) => noop({ name, toolset: name, needsEnvironment: true }));
+    const tools = ["terminal", "process", "files", "search"].map((name) =>
+      noop({ name, toolset: name, needsEnvironment: true }),
+    );
     const { listings, places, clock } = listingsOf(tools);
     let flips = 0;
     for (const place of places) {
@@ -118,7 +136,11 @@ describe("Listings", () => {
   it("describes tools by what is there", async () => {
     const { listings, registry } = listingsOf(
       [
-        noop({ name: "a", dynamicDescription: ({ tools, environments }) => `Beside ${tools.join(", ")} in ${environments.join(", ")}.` }),
+        noop({
+          name: "a",
+          dynamicDescription: ({ tools, environments }) =>
+            `Beside ${tools.join(", ")} in ${environments.join(", ")}.`,
+        }),
         noop({ name: "b" }),
       ],
       ["one", "two"],
@@ -129,7 +151,12 @@ describe("Listings", () => {
   });
 
   it("writes the forms of the providers", async () => {
-    const parameters = { type: "object", properties: { n: { type: "integer" } }, required: ["n"], additionalProperties: false };
+    const parameters = {
+      type: "object",
+      properties: { n: { type: "integer" } },
+      required: ["n"],
+      additionalProperties: false,
+    };
     const { listings } = listingsOf([
       noop({
         title: "Title",
@@ -156,7 +183,12 @@ describe("Listings", () => {
           required: ["done"],
           additionalProperties: false,
         },
-        annotations: { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: true },
+        annotations: {
+          readOnlyHint: true,
+          destructiveHint: false,
+          idempotentHint: true,
+          openWorldHint: true,
+        },
       },
     ]);
   });

@@ -50,7 +50,10 @@ describe("compose()", () => {
     };
     const twice = compose([async (_, next) => ({ ...(await next()), ...(await next()) })], handler);
     await expect(twice(call)).rejects.toThrow("next() was called more than once");
-    const beside = compose([async (_, next) => Object.assign({}, ...(await Promise.all([next(), next()])))], handler);
+    const beside = compose(
+      [async (_, next) => Object.assign({}, ...(await Promise.all([next(), next()])))],
+      handler,
+    );
     await expect(beside(call)).rejects.toThrow("next() was called more than once");
     expect(runs).toBe(2);
   });

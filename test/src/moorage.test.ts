@@ -17,7 +17,8 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true }));
 
-const make = (options: MoorageOptions) => createMoorage({ stateDir: join(folder, "state"), workspace: folder, ...options });
+const make = (options: MoorageOptions) =>
+  createMoorage({ stateDir: join(folder, "state"), workspace: folder, ...options });
 
 function registryOf(...tools: Parameters<typeof noop>[0][]): ToolRegistry {
   const registry = new ToolRegistry();
@@ -31,7 +32,11 @@ describe("createMoorage()", () => {
     expect(moorage.environments).toEqual(["local"]);
     expect((await moorage.tools("openai")).map((tool) => tool.function.name)).toContain("terminal");
     const result = await moorage.call({ name: "terminal", arguments: { command: "pwd; exit 3" } });
-    expect(result).toMatchObject({ ok: true, environment: "local", content: { output: `${folder}\n`, exit_code: 3 } });
+    expect(result).toMatchObject({
+      ok: true,
+      environment: "local",
+      content: { output: `${folder}\n`, exit_code: 3 },
+    });
     expect((await stat(join(folder, "state"))).mode & 0o777).toBe(0o700);
   });
 
@@ -96,7 +101,10 @@ describe("createMoorage()", () => {
     ["local?egress=none", "UNSUPPORTED", "Cannot restrict egress"],
     ["local?egress=a.example", "UNSUPPORTED", "Cannot restrict egress"],
   ])("refuses %s", async (environments, code, message) => {
-    await expect(make({ environments })).rejects.toMatchObject({ code, message: expect.stringContaining(message) });
+    await expect(make({ environments })).rejects.toMatchObject({
+      code,
+      message: expect.stringContaining(message),
+    });
   });
 
   it("refuses no environment, a bad name and an unknown toolset", async () => {
@@ -127,7 +135,10 @@ describe("createMoorage()", () => {
   it("reads no configuration and no tools that lie in the workspace", async () => {
     await writeFile(join(folder, "moorage.yaml"), "toolsets: []\n");
     await mkdir(join(folder, "tools"));
-    await writeFile(join(folder, "tools", "evil.js"), 'import { registerTool } from "moorage"; registerTool({}); throw 1;');
+    await writeFile(
+      join(folder, "tools", "evil.js"),
+      'import { registerTool } from "moorage"; registerTool({}); throw 1;',
+    );
     const events: MoorageEvent[] = [];
     await using moorage = await make({ environments: "local", onEvent: (event) => events.push(event) });
     expect((await moorage.tools()).visible.map(({ name }) => name)).toContain("terminal");
@@ -138,7 +149,10 @@ describe("createMoorage()", () => {
     const given = new EmptyEnvironment();
     const moorage = await make({
       environments: { given, made: "local" },
-      registry: registryOf({ needsEnvironment: true, handler: async (_, { session }) => ({ id: (await session()).id }) }),
+      registry: registryOf({
+        needsEnvironment: true,
+        handler: async (_, { session }) => ({ id: (await session()).id }),
+      }),
     });
     await moorage.call({ name: "noop" });
     const made = moorage.environment("made");
@@ -151,11 +165,16 @@ describe("createMoorage()", () => {
   it("tells health by name, also of an environment that does not answer", async () => {
     const sick = new EmptyEnvironment("sick");
     sick.state = { healthy: false, code: "DOCKER_UNREACHABLE", reason: "No engine" };
-    await using moorage = await make({ environments: { well: new EmptyEnvironment(), sick }, registry: registryOf({}) });
+    await using moorage = await make({
+      environments: { well: new EmptyEnvironment(), sick },
+      registry: registryOf({}),
+    });
     expect(await moorage.health()).toEqual({ well: { healthy: true }, sick: sick.state });
     sick.state = () => new Promise(() => {});
     const startedAt = performance.now();
-    expect(await moorage.health()).toMatchObject({ sick: { healthy: false, code: "ENVIRONMENT_UNAVAILABLE" } });
+    expect(await moorage.health()).toMatchObject({
+      sick: { healthy: false, code: "ENVIRONMENT_UNAVAILABLE" },
+    });
     expect(performance.now() - startedAt).toBeLessThan(4_000);
   });
 
@@ -178,13 +197,19 @@ describe("createMoorage()", () => {
     expect(performance.now() - startedAt).toBeLessThan(3_500);
     expect(longest).toBeLessThan(200);
     expect(visible.map(({ name }) => name)).toEqual(["free"]);
-    expect(hidden).toEqual([{ name: "noop", toolset: "test", why: "unavailable", reason: "No answer within 3000 ms" }]);
+    expect(hidden).toEqual([
+      { name: "noop", toolset: "test", why: "unavailable", reason: "No answer within 3000 ms" },
+    ]);
   });
 
   it("tells that the tools changed when the registry does", async () => {
     const registry = registryOf({});
     const events: MoorageEvent[] = [];
-    await using moorage = await make({ environments: new EmptyEnvironment(), registry, onEvent: (event) => events.push(event) });
+    await using moorage = await make({
+      environments: new EmptyEnvironment(),
+      registry,
+      onEvent: (event) => events.push(event),
+    });
     registry.register(noop({ name: "late", requiredEnv: ["SURELY_NOT_SET_ANYWHERE"] }));
     expect(events).toEqual([{ type: "tools-changed" }]);
     expect((await moorage.tools()).hidden).toMatchObject([{ name: "late", why: "unavailable" }]);
@@ -206,7 +231,10 @@ describe("a tool folder", () => {
          access: "read", mutates: false, idempotent: true, parallel: "safe", needsEnvironment: false,
        });`,
     );
-    await writeFile(join(tools, "bad.ts"), `import { registerTool } from "moorage";\nregisterTool({ name: "bad" });`);
+    await writeFile(
+      join(tools, "bad.ts"),
+      `import { registerTool } from "moorage";\nregisterTool({ name: "bad" });`,
+    );
     const script = `
       import { createMoorage } from ${JSON.stringify(new URL("../../src/index.ts", import.meta.url).href)};
       const problems = [];

@@ -15,7 +15,9 @@ describe("stateDir()", () => {
     expect(stateDir({ MOORAGE_HOME: "/m", XDG_STATE_HOME: "/x" })).toBe("/m");
     expect(stateDir({ XDG_STATE_HOME: "/x" })).toBe("/x/moorage");
     expect(stateDir({ XDG_STATE_HOME: "relative" })).toMatch(/^\/.*\/\.local\/state\/moorage$/);
-    expect(() => stateDir({ MOORAGE_HOME: "relative" })).toThrow(expect.objectContaining({ code: "INVALID_CONFIG" }));
+    expect(() => stateDir({ MOORAGE_HOME: "relative" })).toThrow(
+      expect.objectContaining({ code: "INVALID_CONFIG" }),
+    );
   });
 });
 
@@ -39,6 +41,8 @@ describe("ensureStateDir()", () => {
     const path = await mkdtemp(join(folder, "other-"));
     const { chown } = await import("node:fs/promises");
     await chown(path, 12_345, 12_345);
-    await expect(ensureStateDir(path)).rejects.toMatchObject({ message: expect.stringContaining("another user") });
+    await expect(ensureStateDir(path)).rejects.toMatchObject({
+      message: expect.stringContaining("another user"),
+    });
   });
 });

@@ -57,7 +57,13 @@ afterEach(() => {
 describe("a call", () => {
   it("comes back with its id, tool, environment, content and the same as text", async () => {
     const { pipeline, events } = pipelineOf({
-      tools: [noop({ needsEnvironment: true, parameters: z.object({ n: z.int() }), handler: async ({ n }) => ({ double: n * 2 }) })],
+      tools: [
+        noop({
+          needsEnvironment: true,
+          parameters: z.object({ n: z.int() }),
+          handler: async ({ n }) => ({ double: n * 2 }),
+        }),
+      ],
     });
     expect(await pipeline.call({ id: "c1", name: "noop", arguments: '{"n":"21"}', caller: "me" })).toEqual({
       callId: "c1",
@@ -84,7 +90,10 @@ describe("a call", () => {
   });
 
   it("to an unknown tool names the nearest", async () => {
-    const { pipeline, events } = pipelineOf({ tools: [noop({ name: "terminal" }), noop({ name: "off", toolset: "x" })], disabled: "x" });
+    const { pipeline, events } = pipelineOf({
+      tools: [noop({ name: "terminal" }), noop({ name: "off", toolset: "x" })],
+      disabled: "x",
+    });
     const result = await pipeline.call({ id: "1", name: "termnial" });
     const error = {
       code: "UNKNOWN_TOOL",
@@ -122,7 +131,12 @@ describe("a call", () => {
   it("goes to the environment that the arguments or the caller name, else to the first", async () => {
     const { pipeline } = pipelineOf({
       environments: ["one", "two", "three"],
-      tools: [noop({ needsEnvironment: true, handler: async (args, { environment }) => ({ args, id: environment.id }) })],
+      tools: [
+        noop({
+          needsEnvironment: true,
+          handler: async (args, { environment }) => ({ args, id: environment.id }),
+        }),
+      ],
     });
     const asked = [{}, { environment: "two" }, { environment: "two", arguments: { environment: "three" } }];
     const results = await Promise.all(asked.map((call) => pipeline.call({ name: "noop", ...call })));
@@ -135,7 +149,8 @@ describe("a call", () => {
       ok: false,
       error: {
         code: "INVALID_ARGUMENTS",
-        message: '"environment": there is no environment "tow"; did you mean "two"? (there are: one, two, three)',
+        message:
+          '"environment": there is no environment "tow"; did you mean "two"? (there are: one, two, three)',
       },
     });
     expect(await pipeline.call({ name: "noop", arguments: { environment: 5 } })).toMatchObject({ ok: false });
@@ -147,7 +162,11 @@ describe("a call", () => {
       tools: [
         noop({
           needsEnvironment: true,
-          handler: async (_, context) => ({ before: context.cwd(), id: (await context.session()).id, cwd: context.cwd() }),
+          handler: async (_, context) => ({
+            before: context.cwd(),
+            id: (await context.session()).id,
+            cwd: context.cwd(),
+          }),
         }),
       ],
     });
@@ -158,6 +177,34 @@ describe("a call", () => {
     expect((await as("b", "one")).id).toBe("session-2");
     expect((await as("a", "two")).id).toBe("session-1");
     expect([...places.values()].map(({ opened }) => opened)).toEqual([2, 1]);
+  });
+
+  it("opens a new session after one that was closed elsewhere", async () => {
+    let fault: Error | null = new MoorageError("SESSION_CLOSED", "Cannot use a closed session");
+    const { pipeline } = pipelineOf({
+      tools: [
+        noop({
+          needsEnvironment: true,
+          handler: async (_, { session }) => {
+            const { id } = await session();
+            if (fault) throw fault;
+            return { id };
+          },
+        }),
+      ],
+    });
+    expect(await pipeline.call({ name: "noop" })).toMatchObject({ error: { code: "SESSION_CLOSED" } });
+    fault = null;
+    expect(await pipeline.call({ name: "noop" })).toMatchObject({ content: { id: "session-2" } });
+  });
+
+  it("with a name that is no text is answered", async () => {
+    const { pipeline } = pipelineOf({ tools: [noop()] });
+    for (const name of [undefined, null, 7, {}, ["noop"]]) {
+      // What a model writes need not be what the type says.
+      const result = await pipeline.call({ name: name as never });
+      expect(result).toMatchObject({ ok: false, error: { code: "UNKNOWN_TOOL" } });
+    }
   });
 
   it("AV-05 to an environment that is down gives the reason, and runs again when it is up", async () => {
@@ -175,7 +222,8 @@ describe("a call", () => {
       environment: "one",
       error: {
         code: "TOOL_UNAVAILABLE",
-        message: 'Cannot use "noop" in environment "one": Cannot reach the Docker engine at unix:///run/x.sock',
+        message:
+          'Cannot use "noop" in environment "one": Cannot reach the Docker engine at unix:///run/x.sock',
         suggestion: "Start it.",
         retryable: true,
       },
@@ -194,7 +242,9 @@ describe("a call", () => {
         noop({ name: "d", availability: () => Promise.reject(new TypeError("oops")) }),
       ],
     });
-    const texts = await Promise.all(["a", "b", "c", "d"].map(async (name) => (await pipeline.call({ name })).text));
+    const texts = await Promise.all(
+      ["a", "b", "c", "d"].map(async (name) => (await pipeline.call({ name })).text),
+    );
     expect(texts[0]).toContain('Cannot use \\"a\\": ABSENT is not set');
     expect(texts[1]).toBe('{"done":true}');
     expect(texts[2]).toContain("No licence");
@@ -202,7 +252,11 @@ describe("a call", () => {
   });
 
   it.each([
-    ["a Moorage error", new MoorageError("FILE_MISSING", "There is no file"), { code: "FILE_MISSING", message: "There is no file" }],
+    [
+      "a Moorage error",
+      new MoorageError("FILE_MISSING", "There is no file"),
+      { code: "FILE_MISSING", message: "There is no file" },
+    ],
     ["any error", new RangeError("out"), { code: "TOOL_FAILED", message: 'Tool "noop" failed: out' }],
     ["a string", "text", { code: "TOOL_FAILED", message: 'Tool "noop" failed: text' }],
     ["undefined", undefined, { code: "TOOL_FAILED", message: 'Tool "noop" failed: undefined' }],
@@ -234,7 +288,11 @@ describe("a call", () => {
       tools: [
         noop({ name: "a", handler: async () => ({ text: "word ".repeat(100_000) }) }),
         noop({ name: "b", handler: () => Promise.reject(new Error("word ".repeat(100_000))) }),
-        noop({ name: "c", resultBudget: { maxBytes: 2_000 }, handler: async () => ({ text: "word ".repeat(1_000) }) }),
+        noop({
+          name: "c",
+          resultBudget: { maxBytes: 2_000 },
+          handler: async () => ({ text: "word ".repeat(1_000) }),
+        }),
       ],
     });
     const lengths = await Promise.all(
@@ -253,7 +311,9 @@ describe("middleware", () => {
       middleware: [
         async (call, next) => {
           seen.push(call.arguments);
-          await expect(call.replaceArguments({ n: "x" })).rejects.toMatchObject({ code: "INVALID_ARGUMENTS" });
+          await expect(call.replaceArguments({ n: "x" })).rejects.toMatchObject({
+            code: "INVALID_ARGUMENTS",
+          });
           seen.push(call.arguments);
           await call.replaceArguments('{"n":"5"}');
           seen.push(call.arguments);
@@ -270,9 +330,15 @@ describe("middleware", () => {
       tools: [noop()],
       middleware: [() => Promise.reject(new MoorageError("PATH_DENIED", "No"))],
     });
-    expect(await blocking.pipeline.call({ name: "noop" })).toMatchObject({ ok: false, error: { code: "PATH_DENIED" } });
+    expect(await blocking.pipeline.call({ name: "noop" })).toMatchObject({
+      ok: false,
+      error: { code: "PATH_DENIED" },
+    });
     const faulty = pipelineOf({ tools: [noop()], middleware: [(_, next) => next().then(() => next())] });
-    expect(await faulty.pipeline.call({ name: "noop" })).toMatchObject({ ok: false, error: { code: "INTERNAL" } });
+    expect(await faulty.pipeline.call({ name: "noop" })).toMatchObject({
+      ok: false,
+      error: { code: "INTERNAL" },
+    });
   });
 
   it("gets the handler's failure to look at", async () => {
@@ -324,7 +390,10 @@ describe("a call that ends early", () => {
     const stopped = pipeline.call({ name: "noop" });
     await turn();
     controller.abort();
-    expect(await aborted).toMatchObject({ ok: false, error: { code: "ABORTED", message: "The call was cancelled" } });
+    expect(await aborted).toMatchObject({
+      ok: false,
+      error: { code: "ABORTED", message: "The call was cancelled" },
+    });
     stopping.abort();
     expect(await stopped).toMatchObject({ ok: false, error: { code: "ABORTED" } });
   });
@@ -351,7 +420,9 @@ describe("a call that ends early", () => {
         noop({
           timeoutMs: 1_000,
           handler: (_, { abortSignal }) =>
-            new Promise((resolve) => abortSignal.addEventListener("abort", () => resolve({ output: "so far" }))),
+            new Promise((resolve) =>
+              abortSignal.addEventListener("abort", () => resolve({ output: "so far" })),
+            ),
         }),
       ],
     });

@@ -42,16 +42,22 @@ describe("ToolRegistry", () => {
     const second = registry.register(noop({ toolset: "two" }), { override: true });
     expect(registry.get("noop")).toBe(second);
     expect(registry.resolve("nothing")).toBeUndefined();
-    expect(() => registry.register(noop({ toolset: "three" }), { override: true })).toThrow(/NAME_TAKEN|has a tool/);
+    expect(() => registry.register(noop({ toolset: "three" }), { override: true })).toThrow(
+      /NAME_TAKEN|has a tool/,
+    );
   });
 
-  it("resolves aliases, which no other tool may take", () => {
+  it("resolves aliases, which are one tool's alone, and give way to names", () => {
     const registry = new ToolRegistry();
-    const tool = registry.register(noop({ aliases: ["nothing"] }));
+    const tool = registry.register(noop({ aliases: ["nothing", "void"] }));
     expect(registry.resolve("nothing")?.tool).toBe(tool);
-    for (const other of [noop({ name: "nothing" }), noop({ name: "x", aliases: ["nothing"] }), noop({ name: "y", aliases: ["noop"] })]) {
-      expect(() => registry.register(other)).toThrow(expect.objectContaining({ code: "NAME_TAKEN" }));
-    }
+    expect(() => registry.register(noop({ name: "x", aliases: ["nothing"] }))).toThrow(
+      expect.objectContaining({ code: "NAME_TAKEN" }),
+    );
+    const named = registry.register(noop({ name: "void" }));
+    expect(registry.resolve("void")?.tool).toBe(named);
+    registry.unregister("void");
+    expect(registry.resolve("void")?.tool).toBe(tool);
     expect(registry.list()).toEqual([tool]);
   });
 
@@ -66,17 +72,25 @@ describe("ToolRegistry", () => {
     ["parameters without a JSON Schema", { parameters: z.object({ at: z.date() }) }],
     ["a default of the wrong type", { parameters: z.object({ n: z.int().default("1" as never) }) }],
     ["a default out of bounds", { parameters: z.object({ n: z.int().min(1).default(0) }) }],
-    ["a wrong default in depth", { parameters: z.object({ a: z.array(z.object({ n: z.int().default(0.5) })).optional() }) }],
+    [
+      "a wrong default in depth",
+      { parameters: z.object({ a: z.array(z.object({ n: z.int().default(0.5) })).optional() }) },
+    ],
     ["no handler", { handler: undefined as never }],
     ["an unknown access level", { access: "some" as never }],
     ["paths without a function", { parallel: "paths" as const }],
     ["an alias that is its name", { aliases: ["noop"] }],
     ["a timeout of zero", { timeoutMs: 0 }],
     ["a result budget without room", { resultBudget: { maxBytes: 10 } }],
-    ["a parameter called environment", { needsEnvironment: true, parameters: z.object({ environment: z.string() }) }],
+    [
+      "a parameter called environment",
+      { needsEnvironment: true, parameters: z.object({ environment: z.string() }) },
+    ],
   ])("refuses %s", (_, changes) => {
     const registry = new ToolRegistry();
-    expect(() => registry.register(noop(changes))).toThrow(expect.objectContaining({ code: "REGISTRATION_INVALID" }));
+    expect(() => registry.register(noop(changes))).toThrow(
+      expect.objectContaining({ code: "REGISTRATION_INVALID" }),
+    );
     expect(registry.list()).toEqual([]);
   });
 
@@ -84,13 +98,17 @@ describe("ToolRegistry", () => {
     type Tree = { children: Tree[] };
     const tree: z.ZodType<Tree> = z.object({ children: z.array(z.lazy(() => tree)) });
     const registry = new ToolRegistry();
-    registry.register(noop({ name: "a".repeat(64), parameters: z.object({ tree, n: z.int().min(1).default(1) }) }));
+    registry.register(
+      noop({ name: "a".repeat(64), parameters: z.object({ tree, n: z.int().min(1).default(1) }) }),
+    );
     expect(registry.list()).toHaveLength(1);
   });
 
   it("writes draft 7 without bounds that every integer has", () => {
     const registry = new ToolRegistry();
-    registry.register(noop({ parameters: z.object({ n: z.int(), s: z.string().default("x").describe("Text.") }) }));
+    registry.register(
+      noop({ parameters: z.object({ n: z.int(), s: z.string().default("x").describe("Text.") }) }),
+    );
     expect(registry.resolve("noop")?.inputSchema).toEqual({
       type: "object",
       properties: { n: { type: "integer" }, s: { type: "string", default: "x", description: "Text." } },

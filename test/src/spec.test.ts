@@ -11,9 +11,15 @@ describe("parseSpec()", () => {
     ["local?keep", { backend: "local", options: { keep: true } }],
     ["docker:alpine", { backend: "docker", image: "alpine", options: {} }],
     ["docker:node:24", { backend: "docker", image: "node:24", options: {} }],
-    ["docker:host.example:5000/team/app:1.2-rc_3", { backend: "docker", image: "host.example:5000/team/app:1.2-rc_3", options: {} }],
+    [
+      "docker:host.example:5000/team/app:1.2-rc_3",
+      { backend: "docker", image: "host.example:5000/team/app:1.2-rc_3", options: {} },
+    ],
     [`docker:app@${DIGEST}`, { backend: "docker", image: `app@${DIGEST}`, options: {} }],
-    [`docker:r/app:1@${DIGEST}?memory=1g`, { backend: "docker", image: `r/app:1@${DIGEST}`, options: { memory: 1024 ** 3 } }],
+    [
+      `docker:r/app:1@${DIGEST}?memory=1g`,
+      { backend: "docker", image: `r/app:1@${DIGEST}`, options: { memory: 1024 ** 3 } },
+    ],
     [
       "docker:node:24?memory=512m&cpus=1.5&pool=2&user=1000:1000&egress=none&pids=64&read_only=false&pull=never",
       {
@@ -34,23 +40,48 @@ describe("parseSpec()", () => {
     ["docker:a?egress=open", { backend: "docker", image: "a", options: { egress: "open" } }],
     [
       "docker:a?egress=api.github.com,*.npmjs.org,host:8080,10.0.0.0/8",
-      { backend: "docker", image: "a", options: { egress: { allow: ["api.github.com", "*.npmjs.org", "host:8080", "10.0.0.0/8"] } } },
+      {
+        backend: "docker",
+        image: "a",
+        options: { egress: { allow: ["api.github.com", "*.npmjs.org", "host:8080", "10.0.0.0/8"] } },
+      },
     ],
-    ["docker:a?workspace=/srv/with%20space%26more", { backend: "docker", image: "a", options: { workspace: "/srv/with space&more" } }],
+    [
+      "docker:a?workspace=/srv/with%20space%26more",
+      { backend: "docker", image: "a", options: { workspace: "/srv/with space&more" } },
+    ],
     ["docker+attach:my_box.1", { backend: "docker+attach", container: "my_box.1", options: {} }],
     ["ssh://box", { backend: "ssh", user: null, host: "box", port: null, options: {} }],
-    ["ssh://me@box.example:2222/srv/app", { backend: "ssh", user: "me", host: "box.example", port: 2222, options: { workspace: "/srv/app" } }],
+    [
+      "ssh://me@box.example:2222/srv/app",
+      { backend: "ssh", user: "me", host: "box.example", port: 2222, options: { workspace: "/srv/app" } },
+    ],
     ["ssh://me@[::1]:22/", { backend: "ssh", user: "me", host: "::1", port: 22, options: {} }],
-    ["ssh://box/a%3Fb?known_hosts=accept-new", { backend: "ssh", user: null, host: "box", port: null, options: { known_hosts: "accept-new", workspace: "/a?b" } }],
+    [
+      "ssh://box/a%3Fb?known_hosts=accept-new",
+      {
+        backend: "ssh",
+        user: null,
+        host: "box",
+        port: null,
+        options: { known_hosts: "accept-new", workspace: "/a?b" },
+      },
+    ],
     ["vercel", { backend: "vercel", name: null, options: {} }],
-    ["vercel:mine?base_url=http://127.0.0.1:3000", { backend: "vercel", name: "mine", options: { base_url: "http://127.0.0.1:3000" } }],
+    [
+      "vercel:mine?base_url=http://127.0.0.1:3000",
+      { backend: "vercel", name: "mine", options: { base_url: "http://127.0.0.1:3000" } },
+    ],
   ])("reads %s", (text, spec) => {
     expect(parseSpec(text)).toEqual(spec);
   });
 
   it.each([
     ["", "it is empty"],
-    ["dokcer:alpine", 'unknown backend "dokcer"; did you mean "docker"? (there are: local, docker, docker+attach, ssh, vercel)'],
+    [
+      "dokcer:alpine",
+      'unknown backend "dokcer"; did you mean "docker"? (there are: local, docker, docker+attach, ssh, vercel)',
+    ],
     ["docker_attach:x", 'unknown backend "docker_attach"; did you mean "docker+attach"?'],
     ["Local", 'unknown backend "Local"; did you mean "local"?'],
     ["banana", 'unknown backend "banana" (there are'],
@@ -105,7 +136,13 @@ describe("parseSpec()", () => {
 
 describe("parseEnvironmentWords()", () => {
   it("names environments as told, or by their backend", () => {
-    expect(parseEnvironmentWords(["box=docker:node:24?memory=1g", "local?isolation=bubblewrap", "docker+attach:x"])).toEqual({
+    expect(
+      parseEnvironmentWords([
+        "box=docker:node:24?memory=1g",
+        "local?isolation=bubblewrap",
+        "docker+attach:x",
+      ]),
+    ).toEqual({
       box: "docker:node:24?memory=1g",
       local: "local?isolation=bubblewrap",
       "docker-attach": "docker+attach:x",
@@ -119,7 +156,9 @@ describe("parseEnvironmentWords()", () => {
   it("takes a configured name for its own name", () => {
     expect(defaultName("work-box")).toBe("work-box");
     expect(() => checkKnown("work-box", ["work-box"])).not.toThrow();
-    expect(() => checkKnown("work-bx", ["work-box"])).toThrow(/no environment "work-bx"; did you mean "work-box"\?/);
+    expect(() => checkKnown("work-bx", ["work-box"])).toThrow(
+      /no environment "work-bx"; did you mean "work-box"\?/,
+    );
     expect(() => checkKnown("lcoal", [])).toThrow(/did you mean "local"\?/);
   });
 });

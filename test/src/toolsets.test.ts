@@ -11,7 +11,10 @@ describe("chooseToolsets()", () => {
     [{ enabled: ["files"] }, ["files"]],
     [{ disabled: ["files"] }, ["terminal", "web"]],
     [{ enabled: ["files", "web"], disabled: ["web"] }, ["files"]],
-    [{ enabled: ["coding"], includes: { coding: ["basic", "files"], basic: ["terminal"] } }, ["terminal", "files"]],
+    [
+      { enabled: ["coding"], includes: { coding: ["basic", "files"], basic: ["terminal"] } },
+      ["terminal", "files"],
+    ],
     [{ disabled: ["coding"], includes: { coding: ["files"] } }, ["terminal", "web"]],
   ])("of %j turns on %j", (choice, expected) => {
     expect(on(choice)).toEqual(expected);
@@ -20,6 +23,8 @@ describe("chooseToolsets()", () => {
   it("refuses unknown names with the nearest, and circles", () => {
     expect(() => on({ enabled: ["fiels"] })).toThrow('Unknown toolset "fiels"; did you mean "files"?');
     expect(() => on({ disabled: ["nothing"] })).toThrow(expect.objectContaining({ code: "INVALID_CONFIG" }));
-    expect(() => on({ includes: { a: ["b"], b: ["a"] } })).toThrow("Toolsets include each other: a -> b -> a");
+    expect(() => on({ includes: { a: ["b"], b: ["a"] } })).toThrow(
+      "Toolsets include each other: a -> b -> a",
+    );
   });
 });

@@ -3,7 +3,7 @@ import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
 import packageJson from "../../package.json" with { type: "json" };
-import { MOOR, moor, temporaryFolder } from "./moor.ts";
+import { MOOR, moor, privateHome, temporaryFolder } from "./moor.ts";
 
 /** A folder for PATH with a `node` that says it is of this version, and does nothing else. */
 function fakeNode(version: string): string {
@@ -20,18 +20,27 @@ describe("bin/moor", () => {
   it("prints the package's version", async () => {
     expect(await moor(["--version"])).toEqual({ exitCode: 0, signal: null, stdout: VERSION, stderr: "" });
     expect(await moor(["-V"])).toEqual({ exitCode: 0, signal: null, stdout: VERSION, stderr: "" });
+    expect(
+      await moor(["exec", "-e", "local", "--", "printf", "%s", "--version"], { env: privateHome() }),
+    ).toMatchObject({
+      stdout: "--version",
+    });
   });
 
   it.each(["v20.19.0", "v22.17.1", "v9.11.2", "v18.0.0", "oops"])(
     "passes over a node on PATH that says %s",
     async (version) => {
-      const outcome = await moor(["--version"], { env: { PATH: `${fakeNode(version)}:${SYSTEM}` } });
-      expect(outcome).toEqual({ exitCode: 0, signal: null, stdout: VERSION, stderr: "" });
+      const outcome = await moor(["--help"], { env: { PATH: `${fakeNode(version)}:${SYSTEM}` } });
+      expect(outcome).toMatchObject({
+        exitCode: 0,
+        stdout: expect.stringMatching(/^Usage: moor/),
+        stderr: "",
+      });
     },
   );
 
   it.each(["v22.18.0", "v24.0.0", "v100.1.2"])("takes a node on PATH that says %s", async (version) => {
-    const outcome = await moor(["--version"], { env: { PATH: `${fakeNode(version)}:${SYSTEM}` } });
+    const outcome = await moor(["--help"], { env: { PATH: `${fakeNode(version)}:${SYSTEM}` } });
     expect(outcome.stdout).toBe(`${version}\n`);
   });
 
@@ -41,11 +50,13 @@ describe("bin/moor", () => {
     symlinkSync(MOOR, join(folder, "absolute"));
     symlinkSync("absolute", join(folder, "relative"));
     for (const [command, cwd] of [
+      [MOOR, "/"],
       [join(folder, "absolute"), "/"],
       [join(folder, "relative"), "/"],
       ["./relative", folder],
     ]) {
       expect(execFileSync(command ?? "", ["--version"], { cwd, encoding: "utf8" })).toBe(VERSION);
+      expect(execFileSync(command ?? "", ["--help"], { cwd, encoding: "utf8" })).toMatch(/^Usage: moor/);
     }
     const found = spawnSync("sh", ["-c", "absolute --version"], {
       env: { PATH: `${folder}:${dirname(process.execPath)}:${SYSTEM}` },
@@ -58,7 +69,7 @@ describe("bin/moor", () => {
     const alone = temporaryFolder();
     mkdirSync(join(alone, "bin"));
     execFileSync("cp", [MOOR, join(alone, "bin", "moor")]);
-    const { status, stdout, stderr } = spawnSync(join(alone, "bin", "moor"), ["--version"], {
+    const { status, stdout, stderr } = spawnSync(join(alone, "bin", "moor"), ["--help"], {
       env: { PATH: `${fakeNode("v20.0.0")}:/nowhere` },
       encoding: "utf8",
     });

@@ -1,0 +1,92 @@
+/** Ends background processes with all that they started: one, or all of an environment; and lists them. */
+import { MoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
+import type { LeftProcess, ProcessInfo } from "../base.ts";
+import { PROCESS_VARIABLE, parseRecords, recordScript } from "./process-record.ts";
+import { endTree } from "./process-tree.ts";
+import { waitFor } from "./process-wait.ts";
+import type { SystemShell } from "./stream.ts";
+
+/** Time for a supervisor to write the exit code of a process that has ended, milliseconds. */
+const SETTLE_MS = 2_000;
+
+/**
+ * Ends a process and everything that carries its marker, also when the process itself has ended already. Its status
+ * becomes `killed` only once it is dead.
+ *
+ * @throws {MoorageError} PROCESS_MISSING
+ */
+export async function killProcess(
+  system: SystemShell,
+  folder: string,
+  id: string,
+): Promise<readonly LeftProcess[]> {
+  const script = recordScript(
+    folder,
+    `look "$folder" || exit 2
+[ $status = running ] || exit 0
+: >"$folder/killed"
+printf '%s' "$pid"`,
+  );
+  const { exitCode, stdout } = await system.run(script);
+  if (exitCode === 2) throw new MoorageError("PROCESS_MISSING", `Cannot end ${id}: its record is gone`);
+  const pid = Number(stdout.toString());
+  const survivors = await endTree(system, { marker: markerOf(id), pids: pid > 0 ? [pid] : [] });
+  if (pid > 0 && survivors.length === 0) await waitFor(system, folder, { timeoutMs: SETTLE_MS });
+  return survivors;
+}
+
+/** Ends all of the records' processes at once, and removes the records unless something survives. */
+export async function endProcesses(
+  system: SystemShell,
+  folder: string,
+  processes: readonly ProcessInfo[],
+): Promise<readonly LeftProcess[]> {
+  if (processes.length === 0) return [];
+  const running = processes.filter(({ status }) => status === "running");
+  const survivors = await endTree(system, {
+    marker: processes.map(({ id }) => markerOf(id)),
+    pids: running.flatMap(({ pid }) => pid ?? []),
+  });
+  if (survivors.length > 0) return survivors;
+  // Supervisors write into their folders until their end.
+  for (const { id } of running) await waitFor(system, `${folder}/${id}`, { timeoutMs: SETTLE_MS });
+  const ids = processes.map(({ id }) => id).join(" ");
+  const { exitCode, stderr } = await system.run(recordScript(folder, `cd "$folder" && rm -rf ${ids}`));
+  if (exitCode !== 0) {
+    throw new MoorageError("CLEANUP_FAILED", `Cannot remove process records: ${stderr.trim()}`);
+  }
+  return [];
+}
+
+/** All processes that have a record, oldest first, after removing what ended longer ago than the retention. */
+export async function listProcesses(system: SystemShell, folder: string): Promise<ProcessInfo[]> {
+  const { stdout } = await system.run(recordScript(folder, LIST));
+  return parseRecords(stdout).sort((a, b) => (`${a.startedAt} ${a.id}` < `${b.startedAt} ${b.id}` ? -1 : 1));
+}
+
+/** A record without a pid is being made; one that stays so is left by a launch that was cut off. */
+const LIST = `now
+stale=
+for d in "$folder"/proc_*; do
+  [ -d "$d" ] || continue
+  since= retention=${Math.ceil(limits.processRetentionMs / 1000)}
+  if [ -e "$d/exit" ] && ended_as "$d"; then
+    since=$ended
+    [ "$endboot" = "$boot" ] || since=0
+  elif [ ! -e "$d/pid" ]; then
+    { read -r since <"$d/began"; } 2>/dev/null
+    retention=60
+  fi
+  if [ "$since" ] && [ $((\${since%.*} + retention)) -lt "\${up%.*}" ]; then
+    stale="$stale \${d##*/}"
+    continue
+  fi
+  [ ! -e "$d/pid" ] || show "$d"
+done
+[ -z "$stale" ] || (cd "$folder" && rm -rf $stale)
+sizes`;
+
+function markerOf(id: string): string {
+  return `${PROCESS_VARIABLE}=${id}`;
+}

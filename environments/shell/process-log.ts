@@ -1,0 +1,98 @@
+/** Reads the log of a background process by bytes, never cutting a UTF-8 sequence. */
+
+import { MoorageError } from "../../src/errors.ts";
+import type { LogSlice } from "../base.ts";
+import { recordScript } from "./process-record.ts";
+import type { SystemShell } from "./stream.ts";
+
+export const LOG_DEFAULT_BYTES = 65_536;
+
+/** Bytes read before and after the slice, to see where sequences begin and end. */
+const SLACK = 3;
+const BLOCK = 65_536;
+
+/**
+ * @param offset first byte; negative counts from the end. One inside a sequence moves to the next one
+ * @param maxBytes at least one sequence is given when there is one, so that reading always goes on
+ * @param whole whether nothing more can come, so that a sequence cut at the end is given as it is
+ */
+export async function readLog(
+  system: SystemShell,
+  folder: string,
+  {
+    offset,
+    maxBytes,
+    whole,
+  }: { readonly offset: number; readonly maxBytes: number; readonly whole: boolean },
+): Promise<LogSlice> {
+  const script = recordScript(
+    folder,
+    `set -- $(ls -ln "$folder/log") || exit 3
+size=$5 first=${offset}
+[ "$first" -ge 0 ] || first=$((size + first))
+[ "$first" -ge 0 ] || first=0
+[ "$first" -le "$size" ] || first=$size
+from=$((first - ${SLACK}))
+[ "$from" -ge 0 ] || from=0
+block=$((from / ${BLOCK}))
+blocks=$(((from + ${maxBytes + 3 * SLACK}) / ${BLOCK} - block + 1))
+printf '%s %s %s\\n' "$size" "$first" "$((block * ${BLOCK}))"
+exec dd if="$folder/log" bs=${BLOCK} skip="$block" count="$blocks" 2>/dev/null`,
+  );
+  const { stdout, exitCode } = await system.run(script);
+  const end = stdout.indexOf(0x0a);
+  if (end < 0 || exitCode === 3)
+    throw new MoorageError("PROCESS_MISSING", "Cannot read the log: its record is gone");
+  const [size = 0, first = 0, base = 0] = stdout.subarray(0, end).toString().split(" ").map(Number);
+  return cut(stdout.subarray(end + 1), { size, first, base, maxBytes, whole });
+}
+
+function cut(
+  bytes: Buffer,
+  at: {
+    readonly size: number;
+    readonly first: number;
+    readonly base: number;
+    readonly maxBytes: number;
+    readonly whole: boolean;
+  },
+): LogSlice {
+  let start = at.first - at.base;
+  const lead = sequenceStart(bytes, start);
+  if (lead < start) start = Math.min(bytes.length, lead + sequenceLength(bytes[lead]));
+  // What was written after the size was read belongs to the next slice.
+  const available = Math.min(bytes.length, at.size - at.base);
+  start = Math.min(start, available);
+  let stop = Math.min(start + at.maxBytes, available);
+  const open = sequenceStart(bytes, stop);
+  if (open < stop) {
+    const full = open + sequenceLength(bytes[open]);
+    if (open > start) stop = open;
+    else if (full <= available) stop = full;
+    else if (!at.whole) stop = open;
+  }
+  const last = sequenceStart(bytes.subarray(0, available), available);
+  if (stop === available && last < available) stop = at.whole ? available : Math.max(start, last);
+  return {
+    text: bytes.subarray(start, stop).toString("utf8"),
+    offset: at.base + start,
+    nextOffset: at.base + stop,
+    totalBytes: at.size,
+  };
+}
+
+/** Where the sequence begins that would be cut at `index`; `index` when none is. */
+function sequenceStart(bytes: Buffer, index: number): number {
+  for (let back = 1; back <= SLACK && back <= index; back += 1) {
+    const byte = bytes[index - back] ?? 0;
+    if ((byte & 0xc0) === 0x80) continue;
+    return sequenceLength(byte) > back ? index - back : index;
+  }
+  return index;
+}
+
+function sequenceLength(lead = 0): number {
+  if (lead >= 0xf0 && lead < 0xf8) return 4;
+  if (lead >= 0xe0) return lead < 0xf0 ? 3 : 1;
+  return lead >= 0xc2 ? 2 : 1;
+}

@@ -1,0 +1,212 @@
+import type { ChildProcessWithoutNullStreams } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { listDocker, reapDocker } from "../../environments/docker/index.ts";
+import { listContainerProcesses } from "../../environments/docker/top.ts";
+import { connect } from "./mcp-client.ts";
+import { moor, outcome, privateHome, startMoor, temporaryFolder, until } from "./moor.ts";
+
+const IMAGE = "moorage/busybox:latest";
+let counter = 0;
+
+/** An environment of this test alone. */
+function unique(): { readonly id: string; readonly spec: string } {
+  counter += 1;
+  const id = `surfaces-${process.pid}-${counter}`;
+  onTestFinished(async () => {
+    // Only what a failed test's dead child left; a child that a test started is killed before.
+    await reapDocker();
+  });
+  return { id, spec: `docker:${IMAGE}?id=${id}` };
+}
+
+async function containersOf(id: string): Promise<readonly string[]> {
+  return (await listDocker()).filter(({ environment }) => environment === id).map(({ name }) => name);
+}
+
+describe("moor exec in a container", () => {
+  it("keeps outputs and exit status apart, and leaves nothing", async () => {
+    const { id, spec } = unique();
+    const result = await moor(["exec", "-e", spec, "--", "sh", "-c", "echo out; echo err >&2; exit 7"], {
+      env: privateHome(),
+    });
+    expect(result).toMatchObject({ exitCode: 7, stdout: "out\n" });
+    expect(result.stderr).toContain("err\n");
+    expect(await containersOf(id)).toEqual([]);
+  });
+
+  it("works on the folder that --workspace names", async () => {
+    const { spec } = unique();
+    const workspace = temporaryFolder();
+    writeFileSync(join(workspace, "given.txt"), "from the host\n");
+    const result = await moor(["exec", "-e", spec, "--workspace", workspace, "--", "cat", "given.txt"], {
+      env: privateHome(),
+    });
+    expect(result).toMatchObject({ exitCode: 0, stdout: "from the host\n" });
+  });
+
+  it.each([
+    ["SIGINT", 130],
+    ["SIGTERM", 143],
+  ] as const)("DK-17: %s removes the container within 15 s", async (signal, exitCode) => {
+    const { id, spec } = unique();
+    const child = startMoor(["exec", "-e", spec, "--shell", "echo up; sleep 4000"], { env: privateHome() });
+    const ended = outcome(child);
+    await new Promise((resolve) => child.stdout.once("data", resolve));
+    expect(await containersOf(id)).toHaveLength(1);
+    const startedAt = performance.now();
+    child.kill(signal);
+    expect(await ended).toMatchObject({ exitCode, stdout: "up\n" });
+    expect(performance.now() - startedAt).toBeLessThan(15_000);
+    expect(await containersOf(id)).toEqual([]);
+  });
+
+  it("leaves no container when it is ended while the container starts", async () => {
+    const { id, spec } = unique();
+    const child = startMoor(["exec", "-e", spec, "--", "true"], { env: privateHome() });
+    const ended = outcome(child);
+    await until("a container is made", async () => (await containersOf(id)).length > 0);
+    child.kill("SIGTERM");
+    // It may just have been quicker than the signal.
+    expect([0, 143]).toContain((await ended).exitCode);
+    expect(await containersOf(id)).toEqual([]);
+  });
+
+  it("tells an image that cannot be had as its own failure", async () => {
+    const { exitCode, stdout, stderr } = await moor(
+      ["exec", "-e", "docker:moorage/no-such-image?pull=never", "--", "true"],
+      { env: privateHome() },
+    );
+    expect({ exitCode, stdout }).toEqual({ exitCode: 125, stdout: "" });
+    expect(stderr).toMatch(/^moor: IMAGE_MISSING: /m);
+  });
+});
+
+describe("moor ps and moor reap", () => {
+  it("show a live container with what runs in it, and remove it only when its owner is dead", async () => {
+    const { id, spec } = unique();
+    const env = privateHome();
+    const child = startMoor(["exec", "-e", spec, "--shell", "echo up; sleep 4001"], { env });
+    const ended = outcome(child);
+    await new Promise((resolve) => child.stdout.once("data", resolve));
+
+    const find = async (): Promise<unknown> => {
+      const { exitCode, stdout } = await moor(["ps", "--json"], { env });
+      expect(exitCode).toBe(0);
+      return JSON.parse(stdout).environments.find((each: { id: string }) => each.id === id);
+    };
+    expect(await find()).toMatchObject({
+      backend: "docker",
+      owner: "live",
+      processes: [expect.objectContaining({ command: "sleep 4001" })],
+    });
+    expect(await moor(["reap"], { env })).toMatchObject({ exitCode: 0 });
+    expect(await containersOf(id)).toHaveLength(1);
+
+    child.kill("SIGKILL");
+    await ended;
+    expect(await find()).toMatchObject({ owner: "dead" });
+    const { exitCode, stdout } = await moor(["reap", "--json"], { env });
+    expect(exitCode).toBe(0);
+    expect(JSON.parse(stdout).reaped).toContainEqual(
+      expect.objectContaining({ id, backend: "docker", left: [] }),
+    );
+    expect(await containersOf(id)).toEqual([]);
+  });
+});
+
+describe("moor doctor", () => {
+  it("finds a container environment and its tools well", async () => {
+    const { spec } = unique();
+    const { exitCode, stdout } = await moor(["doctor", "-e", spec, "--json"], { env: privateHome() });
+    const findings = JSON.parse(stdout);
+    expect(exitCode).toBe(0);
+    expect(findings.environments).toEqual([
+      { name: "docker", works: true, reason: expect.stringContaining(IMAGE), suggestion: null },
+    ]);
+    expect(findings.tools.every(({ works }: { works: boolean }) => works)).toBe(true);
+  });
+
+  it("says what to do about an image that is not there", async () => {
+    const { exitCode, stdout } = await moor(["doctor", "-e", "docker:moorage/no-such-image?pull=never"], {
+      env: privateHome(),
+    });
+    expect(exitCode).toBe(1);
+    expect(stdout).toMatch(/no {2}docker .*IMAGE_MISSING: .*\n +\S+/);
+  });
+});
+
+describe("moor mcp on a container", () => {
+  it("runs tools inside, cancels inside, and removes it when the client leaves", async () => {
+    const { id, spec } = unique();
+    const { client, transport } = await connect({ words: ["-e", spec] });
+    const { tools } = await client.listTools();
+    expect(tools.length).toBeGreaterThan(3);
+    expect(client.getInstructions()).toContain("in a container");
+    const written = await client.callTool({
+      name: "write_file",
+      arguments: { path: "a.txt", content: "hi\n" },
+    });
+    expect(written.isError).toBeFalsy();
+    const read = await client.callTool({ name: "terminal", arguments: { command: "cat a.txt; hostname" } });
+    expect(read.structuredContent).toMatchObject({ exit_code: 0, output: expect.stringMatching(/^hi\n/) });
+
+    const controller = new AbortController();
+    const call = client.callTool(
+      { name: "terminal", arguments: { command: "sleep 4002 & sleep 4002" } },
+      { signal: controller.signal },
+    );
+    call.catch(() => {});
+    const sleeps = async (): Promise<number> => {
+      const [entry] = (await listDocker()).filter(({ environment }) => environment === id);
+      const processes = await listContainerProcesses(entry?.containerId ?? "");
+      return processes.filter(({ command }) => command === "sleep 4002").length;
+    };
+    await until("both sleeps run", async () => (await sleeps()) === 2);
+    controller.abort();
+    await expect(call).rejects.toThrow();
+    await until("no sleep is left", async () => (await sleeps()) === 0);
+
+    const { pid } = transport;
+    await client.close();
+    await until("the container is gone", async () => (await containersOf(id)).length === 0);
+    expect(() => process.kill(pid ?? 0, 0)).toThrow();
+  });
+
+  it.each([
+    ["stdin's end", (child: ChildProcessWithoutNullStreams) => child.stdin.end()],
+    ["SIGTERM", (child: ChildProcessWithoutNullStreams) => child.kill("SIGTERM")],
+  ])("DK-17: %s removes the container mid-call", async (_what, end) => {
+    const { id, spec } = unique();
+    const child = startMoor(["mcp", "-e", spec], { env: privateHome() });
+    child.stdin.on("error", () => {});
+    const ended = outcome(child);
+    const messages = [
+      {
+        jsonrpc: "2.0",
+        id: 0,
+        method: "initialize",
+        params: {
+          protocolVersion: "2025-06-18",
+          capabilities: {},
+          clientInfo: { name: "plain", version: "1" },
+        },
+      },
+      { jsonrpc: "2.0", method: "notifications/initialized" },
+      {
+        jsonrpc: "2.0",
+        id: 1,
+        method: "tools/call",
+        params: { name: "terminal", arguments: { command: "sleep 4003" } },
+      },
+    ];
+    child.stdin.write(messages.map((message) => `${JSON.stringify(message)}\n`).join(""));
+    await until("the container is up", async () => (await containersOf(id)).length === 1, 30_000);
+    const startedAt = performance.now();
+    end(child);
+    await ended;
+    expect(performance.now() - startedAt).toBeLessThan(15_000);
+    expect(await containersOf(id)).toEqual([]);
+  });
+});

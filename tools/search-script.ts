@@ -1,0 +1,60 @@
+/**
+ * The script under search_files: ripgrep where there is one, else find and grep. It runs inside the environment, in
+ * any POSIX sh. stdout begins with a line that tells the format of what follows:
+ *
+ * - `rg`: JSON lines of `rg --json`
+ * - `null`: records of `grep -n --null`: path, NUL, line number, `:` or `-`, line
+ * - `names`: paths, each with a NUL; `rg names` when ignored and hidden ones may be left out
+ */
+export const SEARCH_SCRIPT = String.raw`
+kind=$1 path=$2 glob=$3 hidden=$4 rg_pattern=$5 MOORAGE_PATTERN=$6 MOORAGE_CONTEXT=$7
+case $path in
+  "~") path=$HOME ;;
+  "~/"*) path=$HOME/\${path#??} ;;
+  /*|.|./*|../*|..) ;;
+  *) path=./$path ;;
+esac
+[ -e "$path" ] || exit 66
+[ -f "$path" ] || [ -d "$path" ] || exit 67
+[ -r "$path" ] || exit 68
+if command -v rg >/dev/null 2>&1; then
+  set -- --no-config --sort=path
+  [ "$hidden" = 1 ] && set -- "$@" --hidden --no-ignore '--glob=!.git'
+  if [ "$kind" = names ]; then
+    echo 'rg names'
+    exec rg --files --null "$@" -- "$path"
+  fi
+  [ -z "$glob" ] || set -- "$@" "--glob=$glob"
+  [ "$MOORAGE_CONTEXT" = 0 ] || set -- "$@" "--context=$MOORAGE_CONTEXT"
+  echo rg
+  exec rg --json "$@" -e "$rg_pattern" -- "$path"
+fi
+LC_ALL=C
+export LC_ALL MOORAGE_PATTERN MOORAGE_CONTEXT
+# Without ripgrep ignored and hidden files are always searched; git's own folder is not, unless it is named.
+find_files() { find -H "$path" -name .git ! -path "$path" -prune -o -type f "$@" 2>/dev/null; }
+if [ "$kind" = names ]; then
+  echo names
+  find_files -print0
+  exit 0
+fi
+echo | grep -E -e "$MOORAGE_PATTERN" >/dev/null 2>&1
+[ "$?" -le 1 ] || exit 65
+[ -n "$glob" ] || glob='*'
+if printf 'a\n' | grep -n --null a >/dev/null 2>&1; then
+  echo null
+  find_files -name "$glob" -print0 | sort -z |
+    xargs -0 grep -nHIE --null -C "$MOORAGE_CONTEXT" -e "$MOORAGE_PATTERN" -- 2>/dev/null
+  exit 0
+fi
+echo null
+find_files -name "$glob" -print0 | sort -z | xargs -0 sh -c '
+  grep -qsE -e "$MOORAGE_PATTERN" -- "$@" || exit 0
+  for file; do
+    grep -qsE -e "$MOORAGE_PATTERN" -- "$file" || continue
+    grep -nE -C "$MOORAGE_CONTEXT" -e "$MOORAGE_PATTERN" -- "$file" |
+      while IFS= read -r line; do printf "%s\000%s\n" "$file" "$line"; done
+  done
+' sh
+exit 0
+`.replaceAll("\\${", "${");
