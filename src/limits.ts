@@ -117,7 +117,7 @@ export const limits = {
 
   /** One hop's TCP connection, milliseconds; `ConnectTimeout` in ssh_config may set another. */
   sshConnectTimeoutMs: 10_000,
-  /** From a connection to agreed keys, milliseconds. */
+  /** A connection's first words, and then the agreement on keys, milliseconds each; `ConnectTimeout` may set another. */
   sshHandshakeTimeoutMs: 10_000,
   /** Authentication, milliseconds; an agent may ask its user. */
   sshAuthenticationTimeoutMs: 30_000,

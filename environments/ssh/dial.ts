@@ -60,22 +60,22 @@ export async function dial(
           ...(cause === undefined ? {} : { cause }),
         }),
       );
+    const handshakeMs = settings.connectTimeoutMs ?? limits.sshHandshakeTimeoutMs;
     const enter = (next: Phase, limitMs: number) => {
       phase = next;
       clearTimeout(timer);
-      timer = setTimeout(
-        () => fail("SSH_HANDSHAKE_FAILED", `no answer within ${limitMs} ms in the phase "${phase}"`),
-        limitMs,
-      );
+      timer = setTimeout(() => onBroken(`no answer within ${limitMs} ms`), limitMs);
     };
-    enter("banner", limits.sshHandshakeTimeoutMs);
+    enter("banner", handshakeMs);
     const onData = (chunk: Buffer) => {
       if (phase === "banner") head = Buffer.concat([head, chunk]).subarray(0, 512);
-      // Lines may come before the banner.
-      if (phase === "banner" && /(?:^|\n)SSH-/.test(head.toString("latin1")))
-        enter("key exchange", limits.sshHandshakeTimeoutMs);
+      // Lines may come before the banner, but those of a web server are not of that kind.
+      if (phase !== "banner") return;
+      if (/(?:^|\n)SSH-/.test(head.toString("latin1"))) enter("key exchange", handshakeMs);
+      else if (head.toString("latin1").startsWith("HTTP/")) onBroken("it speaks HTTP");
     };
     const onBroken = (reason: string, cause?: unknown) => {
+      clearTimeout(timer);
       if (phase === "authentication") {
         reject(authentication.refusal(reason, banner));
       } else if (phase === "banner" && head.length > 0) {
