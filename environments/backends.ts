@@ -30,9 +30,13 @@ const BACKENDS: { readonly [Name in BackendName]: Factory<Name> | null } = {
     const { createSshEnvironment } = await import("./ssh/index.ts");
     const { workspace, known_hosts: knownHosts } = options;
     if (hostFolder !== undefined) {
-      throw new MoorageError("UNSUPPORTED", `Cannot work in this machine's folder "${hostFolder}" on ${host}`, {
-        suggestion: `Name the folder of that machine instead: ssh://${host}/srv/app.`,
-      });
+      throw new MoorageError(
+        "UNSUPPORTED",
+        `Cannot work in this machine's folder "${hostFolder}" on ${host}`,
+        {
+          suggestion: `Name the folder of that machine instead: ssh://${host}/srv/app.`,
+        },
+      );
     }
     return createSshEnvironment({
       ...common,

@@ -14,11 +14,19 @@ import { Connections } from "./connections.ts";
 import { probeHost } from "./health.ts";
 import { endLeft } from "./left.ts";
 import { findWorkspace } from "./probe.ts";
+import { readOrphans, removeRecord, writeRecord } from "./records.ts";
 import { checkSshOptions, type SshOptions } from "./settings.ts";
 
 const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>(["pty", "ports", "reattach"]);
 /** First pause between two attempts to come back, doubled each time, milliseconds. */
 const RECONNECT_PAUSE_MS = 250;
+
+/** Under what the environment is recorded; without an id only the orphans of others are looked for. */
+export interface SshRecording {
+  readonly stateDir: string;
+  readonly id?: string;
+  readonly keep?: boolean;
+}
 
 export class SshBackend implements ShellBackend {
   readonly name = "ssh";
@@ -26,6 +34,7 @@ export class SshBackend implements ShellBackend {
   readonly capabilities = CAPABILITIES;
   readonly exposedHostPaths: readonly string[] = [];
   readonly #options: SshOptions;
+  readonly #recording: SshRecording | null;
   readonly #connections: Connections;
   #route: Route | null = null;
   #workspace: string;
@@ -38,9 +47,10 @@ export class SshBackend implements ShellBackend {
   /** Why the last attempt to connect failed; null when it did not. */
   #failure: MoorageError | null = null;
 
-  constructor(options: SshOptions) {
+  constructor(options: SshOptions, recording: SshRecording | null = null) {
     checkSshOptions(options);
     this.#options = options;
+    this.#recording = recording;
     this.#workspace = options.workspace ?? "~";
     this.#connections = new Connections({
       connect: () => this.#connect(),
@@ -72,16 +82,20 @@ export class SshBackend implements ShellBackend {
     try {
       const opened = await this.#connections.open({ command: LOGIN_COMMAND, reserved: true });
       this.#workspace = await findWorkspace(opened, this.description, this.#options.workspace ?? "~");
+      await this.#endOrphans();
+      await this.#record();
     } catch (error) {
       await this.#connections.close();
       throw error;
     }
   }
 
-  async stop(): Promise<void> {
+  async stop({ keep }: { readonly keep: boolean }): Promise<void> {
     this.#stopping.abort();
     try {
       if (this.#left.size > 0) await this.#endLeft();
+      const { stateDir, id } = this.#recording ?? {};
+      if (stateDir !== undefined && id !== undefined && !keep) await removeRecord(stateDir, id);
     } catch (error) {
       throw new MoorageError(
         "CLEANUP_FAILED",
@@ -203,6 +217,34 @@ export class SshBackend implements ShellBackend {
   /** @throws {MoorageError} when it cannot be done, or something survived */
   async #endLeft(): Promise<{ readonly ended: number }> {
     const markers = [...this.#left];
+    const ended = await this.#endMarked(markers);
+    for (const marker of markers) this.#left.delete(marker);
+    return { ended };
+  }
+
+  /** Ends what environments of dead owners left on this host. One that cannot be ended is kept on record. */
+  async #endOrphans(): Promise<void> {
+    if (!this.#recording) return;
+    const { stateDir } = this.#recording;
+    const { host, user = null, port = null } = this.#options;
+    const here = (await readOrphans(stateDir)).filter(
+      (record) => record.host === host && record.user === user && record.port === port,
+    );
+    if (here.length === 0) return;
+    const ended = await this.#endMarked(here.map(({ id }) => `${WORKER_MARKER}=${id}.`));
+    if (ended > 0) this.#onProgress({ message: `Ended ${ended} processes that an earlier owner had left` });
+    for (const { id } of here) await removeRecord(stateDir, id);
+  }
+
+  async #record(): Promise<void> {
+    const { stateDir, id, keep = false } = this.#recording ?? {};
+    if (stateDir === undefined || id === undefined) return;
+    const { host, user = null, port = null } = this.#options;
+    const createdAt = new Date().toISOString();
+    await writeRecord(stateDir, { id, host, user, port, workspace: this.#workspace, createdAt, keep });
+  }
+
+  async #endMarked(markers: readonly string[]): Promise<number> {
     const { ended, survivors } = await endLeft(markers, (argv, env) =>
       this.openStream({ argv, env, purpose: "system" }),
     );
@@ -211,8 +253,7 @@ export class SshBackend implements ShellBackend {
         "CLEANUP_FAILED",
         `Cannot end ${survivors.map(({ pid, command }) => `${pid} (${command})`).join(", ")} on ${this.description}`,
       );
-    for (const marker of markers) this.#left.delete(marker);
-    return { ended: ended.length };
+    return ended.length;
   }
 }
 

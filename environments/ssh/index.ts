@@ -1,16 +1,21 @@
 /** Environments on machines over SSH. */
 import type { BaseEnvironment } from "../base.ts";
-import { createShellEnvironment, type ShellEnvironmentOptions } from "../shell/environment.ts";
-import { SshBackend } from "./backend.ts";
+import {
+  createShellEnvironment,
+  randomEnvironmentId,
+  type ShellEnvironmentOptions,
+} from "../shell/environment.ts";
+import { SshBackend, type SshRecording } from "./backend.ts";
 import type { SshOptions } from "./settings.ts";
 
 /**
  * Checks the options and touches nothing; `start` of the environment made of it connects.
  *
+ * @param recording where the environment is recorded, so that the next owner ends what a killed one left. @default nowhere
  * @throws {MoorageError} INVALID_SPEC when an option is wrong
  */
-export function createSshBackend(options: SshOptions): SshBackend {
-  return new SshBackend(options);
+export function createSshBackend(options: SshOptions, recording: SshRecording | null = null): SshBackend {
+  return new SshBackend(options, recording);
 }
 
 /**
@@ -21,10 +26,11 @@ export function createSshBackend(options: SshOptions): SshBackend {
  * @throws {MoorageError} INVALID_SPEC when an option is wrong
  */
 export function createSshEnvironment(options: SshOptions & ShellEnvironmentOptions): BaseEnvironment {
-  const { stateDir, onProgress, now, shell, id, env, keep, ...own } = options;
-  return createShellEnvironment(createSshBackend(own), {
+  const { stateDir, onProgress, now, shell, id = randomEnvironmentId(), env, keep, ...own } = options;
+  const recording = { stateDir, id, ...(keep !== undefined && { keep }) };
+  return createShellEnvironment(createSshBackend(own, recording), {
     stateDir,
-    ...(id !== undefined && { id }),
+    id,
     ...(onProgress && { onProgress }),
     ...(now && { now }),
     ...(shell && { shell }),
@@ -33,5 +39,6 @@ export function createSshEnvironment(options: SshOptions & ShellEnvironmentOptio
   });
 }
 
-export type { SshBackend } from "./backend.ts";
+export type { SshBackend, SshRecording } from "./backend.ts";
+export { listSsh, type ReapedSsh, reapSsh, type SshEntry } from "./reap.ts";
 export type { SshOptions } from "./settings.ts";

@@ -1,6 +1,10 @@
 /** Connections that break, servers that allow little, and what is left of it all. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { readdirSync, readlinkSync } from "node:fs";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { listSsh } from "../../../environments/ssh/index.ts";
 import { makePlace } from "./places.ts";
 import { canRun, processesWith, sshdObstacle, until } from "./sshd.ts";
 
@@ -186,5 +190,43 @@ describe.runIf(canRun("ssh limits", sshdObstacle()))("a server", () => {
     await using place = await makePlace({ config: ["MaxSessions 0"] });
     await expect(place.make().start()).rejects.toMatchObject({ code: "SSH_SESSION_REFUSED" });
     await until(() => place.sshd.connections.length === 0, "the server is left");
+  });
+});
+
+describe.runIf(canRun("ssh orphans", sshdObstacle()))("an orchestrator", () => {
+  it("that was killed leaves nothing running for longer than until the next start", async () => {
+    await using place = await makePlace();
+    const seconds = uniqueSeconds();
+    const stateDir = join(place.folder, "state");
+    const options = {
+      host: "127.0.0.1",
+      port: place.sshd.port,
+      user: place.account.name,
+      configFile: null,
+      agent: null,
+      identityFiles: [place.key],
+      knownHostsFiles: [place.knownHosts],
+      stateDir,
+    };
+    const program = `
+      import { createSshEnvironment } from ${JSON.stringify(join(import.meta.dirname, "../../../environments/ssh/index.ts"))};
+      const environment = createSshEnvironment(${JSON.stringify(options)});
+      await environment.exec("setsid sleep ${seconds}");`;
+    const child = spawn(process.execPath, ["--input-type=module", "-e", program], {
+      stdio: ["ignore", "inherit", "inherit"],
+    });
+    await until(() => processesWith(`sleep\0${seconds}`).length > 0, "the command runs");
+    child.kill("SIGKILL");
+    await once(child, "exit");
+    expect(processesWith(`sleep\0${seconds}`)).toHaveLength(1);
+    expect((await listSsh({ stateDir })).map(({ owner }) => owner)).toEqual(["dead"]);
+    const environment = place.make();
+    await environment.start();
+    expect(processesWith(`sleep\0${seconds}`)).toEqual([]);
+    expect((await listSsh({ stateDir })).map(({ id, owner }) => ({ id, owner }))).toEqual([
+      { id: environment.id, owner: "self" },
+    ]);
+    await environment.stop();
+    expect(await listSsh({ stateDir })).toEqual([]);
   });
 });
