@@ -13,6 +13,8 @@ export const LABELS = {
   owner: "moorage.owner",
   session: "moorage.session",
   environment: "moorage.environment",
+  /** The container's own name. An image committed from it hands its labels on, and then the names differ. */
+  container: "moorage.container",
   createdAt: "moorage.created-at",
   keep: "moorage.keep",
 } as const;

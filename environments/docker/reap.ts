@@ -78,7 +78,7 @@ function isOrphan(entry: DockerEntry, options: ReapOptions): boolean {
   return !Number.isNaN(createdAt) && Date.now() - createdAt > unknownOlderThanMs;
 }
 
-/** Containers with the owner label, and with all of `labels`. */
+/** Containers that we made: with the owner label, and with all of `labels`. */
 export async function listEntries(
   client: DockerClient,
   labels: readonly string[] = [],
@@ -88,7 +88,7 @@ export async function listEntries(
     docker.listContainers({ all: true, filters: { label: [LABELS.owner, ...labels] }, abortSignal }),
   );
   return containers
-    .filter(({ Labels }) => Labels[LABELS.owner] !== undefined)
+    .filter(({ Labels, Names }) => Labels[LABELS.owner] && Names.includes(`/${Labels[LABELS.container]}`))
     .map(({ Id, Names, Image, Labels, State }) => ({
       containerId: Id,
       name: (Names[0] ?? "").replace(/^\//, ""),

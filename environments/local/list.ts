@@ -33,7 +33,7 @@ export async function listLocal(options: { readonly stateDir: string }): Promise
       owner: judgeOwner(owner, false),
       keep,
       processes: processes
-        .filter(({ worker, isShell }) => worker.startsWith(`${id}:`) && !isShell)
+        .filter(({ worker, isShell }) => worker.startsWith(`${id}.`) && !isShell)
         .map(({ pid, command }) => ({ pid, command })),
     }))
     .sort((a, b) => (a.createdAt < b.createdAt ? -1 : 1));

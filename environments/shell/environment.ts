@@ -27,7 +27,7 @@ import { ownedOrphans } from "./left-behind.ts";
 import { loginDifference } from "./login.ts";
 import { OutputStore } from "./outputs.ts";
 import { WorkerPool } from "./pool.ts";
-import { endTree, findProcesses } from "./process-tree.ts";
+import { endTree, findProcesses, lastWill } from "./process-tree.ts";
 import { createProcesses, type ShellProcesses } from "./processes.ts";
 import {
   abortedResult,
@@ -80,6 +80,8 @@ class ShellEnvironment extends BaseEnvironment {
   #users: WorkerPool;
   #systems: WorkerPool;
   #facts: WorkerFacts | null = null;
+  /** Told with the first result. */
+  #startNote: string | null = null;
   #starting: Promise<void> | null = null;
   #stopped: Promise<void> | null = null;
   #recovering: Promise<string | null> | null = null;
@@ -213,6 +215,7 @@ class ShellEnvironment extends BaseEnvironment {
     await this.#backend.start((progress) => this.#options.onProgress?.(progress));
     const worker = await this.#users.acquire();
     this.#facts ??= worker.facts;
+    this.#startNote = worker.loginProblem;
     this.#users.release(worker);
   }
 
@@ -229,7 +232,7 @@ class ShellEnvironment extends BaseEnvironment {
     const started = this.#starting;
     this.#stopping.abort();
     if (started) {
-      await attempt(() => started);
+      await started.catch(() => undefined); // its own callers are told
       await Promise.all([...this.#sessions].map((session) => attempt(() => session.close())));
       await Promise.allSettled(this.#running);
       if (this.#facts && (await this.#reachable())) {
@@ -281,7 +284,11 @@ class ShellEnvironment extends BaseEnvironment {
     return new WorkerPool({
       prefix: `${this.#prefix}.${kind === "user" ? "u" : "s"}`,
       shell: this.#options.shell ?? "auto",
-      library: kind === "system" ? FILE_LIBRARY : "",
+      // When its stream ends unasked, the orchestrator is gone or out of reach, and commands have nobody to answer to.
+      ...(kind === "system" && {
+        library: FILE_LIBRARY,
+        atLoss: lastWill(`${WORKER_MARKER}=${this.#prefix}.u`),
+      }),
       login: kind === "user" && (this.#backend.readsLogin ?? true),
       // Our own scripts still clean up while the environment stops.
       open: (argv, env) =>
@@ -355,7 +362,12 @@ class ShellEnvironment extends BaseEnvironment {
     return {
       pool: this.#users,
       outputs: this.#outputStore,
-      acquire: () => this.#acquire("user"),
+      acquire: async () => {
+        const { worker, notes } = await this.#acquire("user");
+        const startNote = this.#startNote;
+        this.#startNote = null;
+        return { worker, notes: startNote === null ? notes : [startNote, ...notes] };
+      },
       endTree: (worker) => this.#endTree(worker),
       leftBehind: async (worker, orphans) => {
         const owned = await ownedOrphans(this.#system, worker, orphans);

@@ -131,7 +131,7 @@ __moor_rest() {
 }
 
 # __moor_read PATH MAX STATUS: real path, NUL, then T content |status, or H status newline content. Without STATUS (-)
-# a small file costs bash no program at all, and the status is left out.
+# a small file costs bash no program at all and other shells one; MAX + 1 bytes may come then.
 __moor_read() {
   __moor_file "$1"
   if [ -n "\${BASH_VERSION-}" ]; then
@@ -145,7 +145,11 @@ __moor_read() {
     [ -n "$__moor_stat_option" ] || __moor_fail NOSTAT
     exec stat -L "$__moor_stat_option" "|$__moor_stat_format" "./$name"
   fi
-  if [ "$3" = - ] && [ ! -s "./$name" ] && [ -z "$pseudo" ]; then printf '%s\000H\n' "$real"; exit 0; fi
+  if [ "$3" = - ]; then
+    printf '%s\000H\n' "$real"
+    [ -s "./$name" ] || [ -n "$pseudo" ] || exit 0
+    exec head -c "$(($2 + 1))" "./$name"
+  fi
   status=$(__moor_stat -L) || exit
   __moor_fits "$status" "$2"
   printf '%s\000H%s\n' "$real" "$status"
@@ -241,7 +245,10 @@ __moor_write() {
   fi
   set -C
   if [ "$#" -ge 9 ]; then
-    printf "$8" "$9" >"./$2" || __moor_drop "$2"
+    printf "$8" "$9" >"./$2" || {
+      [ ! -e "./$2" ] || __moor_drop "$2" FULL
+      exit 1
+    }
   else
     cat >"./$2" || __moor_drop "$2"
     [ "$(($(wc -c <"./$2")))" -eq "$7" ] || __moor_drop "$2" SHORT
@@ -345,21 +352,22 @@ __moor_list() {
   if [ ! -e "./$name" ]; then __moor_fail MISSING; fi
   [ -d "./$name" ] || __moor_fail NOTDIR
   [ -r "./$name" ] && cd -P "./$name" || __moor_fail PERM
-  set -- ./* ./.[!.]* ./..?*
-  for entry; do
-    shift
-    if [ -e "$entry" ] || [ -L "$entry" ]; then set -- "$@" "$entry"; fi
-  done
-  [ "$#" -gt 0 ] || { printf '\000\000'; exit 0; }
-  printf '%s\000' "$@"
+  [ -n "$__moor_stat_option" ] || __moor_fail NOSTAT
+  __moor_entries
   printf '\000'
-  for entry; do
+  for entry in ./* ./.[!.]* ./..?*; do
     if [ -L "$entry" ]; then __moor_readlink "$entry"; printf '%s\000%s\000' "$entry" "$link"; fi
   done
   printf '\000'
-  [ -n "$__moor_stat_option" ] || __moor_fail NOSTAT
-  printf '%s\000' "$@" | xargs -0 stat "$__moor_stat_option" "$__moor_stat_format $__moor_stat_name" 2>/dev/null
+  __moor_entries | xargs -0 stat "$__moor_stat_option" "$__moor_stat_format $__moor_stat_name" 2>/dev/null
   exit 0
+}
+
+# Prints the entries of the folder, each with a NUL; a pattern that matches nothing stands for itself and is left out.
+__moor_entries() {
+  for entry in ./* ./.[!.]* ./..?*; do
+    if [ -e "$entry" ] || [ -L "$entry" ]; then printf '%s\000' "$entry"; fi
+  done
 }
 
 # __moor_real PATH FOLLOW: real path of what is or would be there.

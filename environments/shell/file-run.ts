@@ -1,5 +1,5 @@
 /** Runs one function of the file library and turns its failures into errors that name the caller's path. */
-import { type ErrorCode, isMoorageError, type MoorageError } from "../../src/errors.ts";
+import type { ErrorCode, MoorageError } from "../../src/errors.ts";
 import { absolutePath, fileError, withoutDots } from "./file-path.ts";
 import { quote } from "./quote.ts";
 import type { SystemRunOptions, SystemShell } from "./stream.ts";
@@ -75,6 +75,7 @@ const FAILURES: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   CHANGED: ["FILE_CHANGED", "the content is not what was read"],
   NOTEMPTY: ["FILE_IS_DIRECTORY", "the folder is not empty"],
   ROOT: ["PATH_INVALID", "the path ends in a folder reference"],
+  FULL: ["STORAGE_FULL", "no space left on the device, or a limit was reached"],
   SHORT: ["STORAGE_FULL", "fewer bytes arrived than were sent"],
   NOSTAT: ["UNSUPPORTED", "the environment has no stat program"],
   NOHASH: ["UNSUPPORTED", "the environment has no program for SHA-256"],
@@ -112,11 +113,6 @@ function failure(request: FileRun, code: string, detail: string, stderr: string)
   }
   const words = stderr.replaceAll(/\S*\.moorage-[0-9a-f]{32}\S*/g, "a temporary file").trim();
   return fail("INTERNAL", words === "" ? "the shell function failed without a word" : words);
-}
-
-/** Whether `error` says that there is nothing at the path. */
-export function isMissing(error: unknown): boolean {
-  return isMoorageError(error, "FILE_MISSING");
 }
 
 /** Takes the text before the next NUL off the front. */

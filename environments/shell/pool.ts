@@ -10,7 +10,9 @@ export interface PoolOptions {
   /** Prefix of every worker's id, by which all processes of the environment are found. */
   readonly prefix: string;
   readonly shell: ShellKind | "auto";
-  readonly library: string;
+  readonly library?: string;
+  /** Script that a shell runs when its stream ends without having been closed. */
+  readonly atLoss?: string;
   /** Whether the first worker reads the login environment. */
   readonly login: boolean;
   readonly open: (argv: readonly string[], env: Readonly<Record<string, string>>) => Promise<ShellStream>;
@@ -130,7 +132,8 @@ export class WorkerPool {
       const worker = await Worker.open({
         id: `${this.#options.prefix}.${randomBytes(6).toString("hex")}`,
         shell: this.#options.shell,
-        library: this.#options.library,
+        library: this.#options.library ?? "",
+        ...(this.#options.atLoss !== undefined && { atLoss: this.#options.atLoss }),
         login,
         open: this.#options.open,
       });

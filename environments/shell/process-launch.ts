@@ -53,7 +53,6 @@ export async function launch(
     cwd: request.cwd,
     startedAt: new Date().toISOString(),
     pty: request.pty !== null,
-    stdin: request.stdin,
   };
   const script = recordScript(
     folder,
@@ -66,7 +65,7 @@ ${request.pty ? `{ ${TERMINAL_PROBE}; } || exit ${REFUSED.pty}` : ""}
 [ -d "$folder" ] || mkdir -p -m 700 "$folder"
 mkdir -m 700 "$d" || exit ${REFUSED.record}
 refuse() { rm -rf "$d"; exit "$1"; }
-umask >"$d/umask" || refuse ${REFUSED.record}
+MOORAGE_UMASK=$(umask)
 umask 077
 count=0
 for other in "$folder"/proc_*; do
@@ -86,7 +85,7 @@ printf '%s\\n' "$up" >"$d/began"
 MOORAGE_SH=$(command -v sh) || MOORAGE_SH=/bin/sh
 MOORAGE_COMMAND_SHELL=${system.shell === "bash" ? '$(command -v bash || printf %s "$BASH")' : "$MOORAGE_SH"}
 MOORAGE_LOGIN_SHELL=\${SHELL-}
-export MOORAGE_SH MOORAGE_COMMAND_SHELL MOORAGE_LOGIN_SHELL
+export MOORAGE_SH MOORAGE_COMMAND_SHELL MOORAGE_LOGIN_SHELL MOORAGE_UMASK
 export MOORAGE_WORKER=${quote(`${request.environmentId}.process`)}
 exec 7<>"$d/done" 5<>"$d/ready" 4<"$d/ready"
 exec 2>/dev/null
@@ -226,9 +225,8 @@ SHELL=$MOORAGE_LOGIN_SHELL
 { IFS= read -r moorage_line </proc/$$/stat; } 2>/dev/null && set -- "$1" "$2" "$3" \${moorage_line##*) }
 printf '%s %s %s\\n' $$ "\${23:-0}" "$3" >"$2/pid"
 ${streams}
-read -r moorage_line <"$2/umask"
-umask "$moorage_line"
-unset moorage_line MOORAGE_COMMAND_SHELL MOORAGE_LOGIN_SHELL MOORAGE_SH
+umask "$MOORAGE_UMASK"
+unset moorage_line MOORAGE_UMASK MOORAGE_COMMAND_SHELL MOORAGE_LOGIN_SHELL MOORAGE_SH
 printf 'begun\\n' >"$2/ready"
 . "$2/env"
 : >"$2/env"

@@ -23,8 +23,6 @@ export interface RecordMeta {
   readonly cwd: string;
   readonly startedAt: string;
   readonly pty: boolean;
-  /** Whether stdin was a pipe at the start. */
-  readonly stdin: boolean;
 }
 
 /** The folder of all records. */

@@ -58,6 +58,16 @@ export async function endTree(system: SystemShell, request: EndRequest): Promise
   return until("freeze; end; scan; report", limits.killVerifyMs);
 }
 
+/**
+ * A script that ends a tree by itself: TERM, a second later KILL. For a shell that finds its orchestrator gone, when
+ * nobody is left to look again.
+ */
+export function lastWill(marker: string): string {
+  return `${preamble({ marker }, "", "", "grep")}
+scan; ask
+[ -z "$live" ] || { sleep 1; freeze; end; }`;
+}
+
 /** `pid:start` keys of the tree so far and of processes known not to belong to it. */
 interface Memory {
   readonly tree: string;
@@ -69,15 +79,31 @@ async function scan(
   request: FindRequest,
   { step, tree, clear }: Memory & { readonly step: string },
 ): Promise<Memory & { readonly processes: LeftProcess[] }> {
+  const run = (search: Search) => system.run(`${preamble(request, tree, clear, search)}\n${step}`);
+  const search = system.shell === "bash" ? "builtin" : "grep";
+  const found = await run(search);
+  // A program could not be started, perhaps because nothing more can be forked.
+  const { stdout } = found.exitCode === 0 || search === "builtin" ? found : await run("builtin");
+  return parse(stdout);
+}
+
+/**
+ * How environs are searched. bash reads them by blocks itself; dash and BusyBox sh read byte by byte, which takes
+ * seconds on a machine with many processes, so there `grep` looks first.
+ */
+type Search = "builtin" | "grep";
+
+function preamble(request: FindRequest, tree: string, clear: string, search: Search): string {
   const markers = typeof request.marker === "string" ? [request.marker] : request.marker;
-  const script = [
+  return [
     `tree=' ${tree}' clear=' ${clear}' roots=' ${pidList(request.pids)}' except=' 1 ${pidList(request.exceptPids)}'`,
+    search === "grep"
+      ? `marks() { grep -lsF ${markers.map((marker) => `-e ${marker}`).join(" ")} /proc/[0-9]*/environ; }`
+      : "marks() { :; }",
+    `search=${search}`,
     `marked() { case $1 in ${markers.map(pattern).join("|") || "''"}) return 0 ;; esac; return 1; }`,
     LIBRARY,
-    step,
   ].join("\n");
-  const { stdout } = await system.run(script);
-  return parse(stdout);
 }
 
 /** The marker as a pattern of `case`. */
@@ -146,6 +172,10 @@ self() {
 }
 environ() {
   tries=0 seen=
+  if [ "$search" = grep ]; then
+    case $marks in *"/proc/$1/environ"*) return 0 ;; esac
+    return 1
+  fi
   while [ -z "$seen" ] && [ "$tries" -lt 3 ]; do
     tries=$((tries + 1))
     while IFS= read -r l || [ -n "$l" ]; do
@@ -156,6 +186,9 @@ environ() {
   return 1
 }
 rows() {
+  # Processes that end meanwhile make grep answer 2, with or without a match.
+  marks=$(marks)
+  case $? in 126 | 127) exit 127 ;; esac
   for d in /proc/[0-9]*; do
     p=\${d#/proc/}
     case $except in *" $p "*) continue ;; esac

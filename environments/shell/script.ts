@@ -78,10 +78,11 @@ exec 9>&-
  * Sets the descriptors up, defines `library`, finds who may adopt orphans of this shell (the first process and its
  * own ancestors beyond its parent, which is the orchestrator or its agent), and says hello.
  */
-export function helloScript(nonce: string, library: string): string {
+export function helloScript(nonce: string, library: string, atLoss?: string): string {
   return `unset __moor_c __moor_n BASH_EXECUTION_STRING
 exec 8>&1 9>&2 >/dev/null 2>/dev/null
 ${library}
+${atLoss === undefined ? "" : `trap ${quote(`( ${atLoss}\n) </dev/null 8>&- 9>&-`)} EXIT`}
 { __moor_p=$PPID __moor_r=
 while [ "$__moor_p" -gt 1 ] 2>/dev/null; do
   __moor_l=; IFS= read -r __moor_l </proc/$__moor_p/stat || break

@@ -53,6 +53,8 @@ export interface WorkerOptions {
   readonly shell: ShellKind | "auto";
   /** Shell functions defined once. */
   readonly library: string;
+  /** Script that the shell runs when its stream ends without `close`. */
+  readonly atLoss?: string;
   readonly login: boolean;
   readonly open: (argv: readonly string[], env: Readonly<Record<string, string>>) => Promise<ShellStream>;
 }
@@ -90,6 +92,8 @@ function drained(stream: ShellStream): Promise<void> {
 export class Worker {
   readonly id: string;
   readonly facts: WorkerFacts;
+  /** Why there is no login environment although one was asked for. */
+  loginProblem: string | null = null;
   readonly #stream: ShellStream;
   #receiver: Receiver | null = null;
   #ended: StreamEnd | null = null;
@@ -100,8 +104,11 @@ export class Worker {
   /** The long state that the shell holds. */
   #setup: string | null = null;
 
-  private constructor(id: string, stream: ShellStream, facts: WorkerFacts) {
+  readonly #hasLastWill: boolean;
+
+  private constructor(id: string, stream: ShellStream, facts: WorkerFacts, hasLastWill: boolean) {
     this.id = id;
+    this.#hasLastWill = hasLastWill;
     this.#stream = stream;
     this.facts = facts;
   }
@@ -117,10 +124,10 @@ export class Worker {
       return await Worker.#open(options, deadline);
     } catch (error) {
       // A profile that hangs or replaces the shell must not keep the environment from starting.
-      if (error instanceof MoorageError && error.details.phase === "hello") {
-        return Worker.#open({ ...options, login: false }, limits.openTimeoutMs);
-      }
-      throw error;
+      if (!(error instanceof MoorageError) || error.details.phase !== "hello") throw error;
+      const worker = await Worker.#open({ ...options, login: false }, limits.openTimeoutMs);
+      worker.loginProblem = `The login shell's variables could not be read (${error.message}); commands run without them`;
+      return worker;
     }
   }
 
@@ -172,12 +179,16 @@ export class Worker {
       });
     });
     // Which shell answers is not known yet; one that reads a script finds no program by the name of a number.
-    stream.stdin.write(wire("bash", `${helloScript(nonce, options.library)}\n`), "latin1");
+    stream.stdin.write(wire("bash", `${helloScript(nonce, options.library, options.atLoss)}\n`), "latin1");
     let fields: readonly string[];
     try {
       fields = (await hello).fields;
     } catch (error) {
-      await stream.close();
+      // A slow profile is left to end by itself: killed in its middle it may leave a lock behind.
+      stream.stdin.end();
+      stream.stdout.resume();
+      stream.stderr.resume();
+      void stream.ended.then(() => stream.close());
       throw error;
     }
     const [
@@ -190,7 +201,7 @@ export class Worker {
       orphans = "",
       ...exports
     ] = fields;
-    const worker = new Worker(options.id, stream, {
+    const facts: WorkerFacts = {
       shell: bashVersion === "" ? "sh" : "bash",
       pid: Number(pid),
       home: home || "/",
@@ -199,7 +210,8 @@ export class Worker {
       variables: parseExports(exports.join("\0")),
       login,
       reapers: reapers.split(" ").filter((reaper) => reaper !== ""),
-    });
+    };
+    const worker = new Worker(options.id, stream, facts, options.atLoss !== undefined);
     worker.#knownOrphans = new Set(pidList(orphans));
     worker.#listen();
     return worker;
@@ -326,6 +338,16 @@ export class Worker {
   /** Ends the shell; processes that it left behind are not touched. Idempotent. */
   async close(): Promise<void> {
     this.#receiver = null;
+    if (this.#hasLastWill && this.alive) {
+      this.#stream.stdin.end(wire(this.facts.shell, "trap - EXIT"), "latin1");
+      // Cut off before it has read this, it would take the end for a loss.
+      let timer: NodeJS.Timeout | undefined;
+      const late = new Promise<void>((resolve) => {
+        timer = setTimeout(resolve, limits.killGraceMs);
+      });
+      await Promise.race([this.#stream.ended, late]);
+      clearTimeout(timer);
+    }
     this.#stream.stdin.end();
     await this.#stream.close();
   }

@@ -53,7 +53,7 @@ async function emptied(mark: string, deadlineMs: number): Promise<readonly strin
   }
 }
 
-describe("an orchestrator that is killed in the middle of a command", () => {
+describe("an orchestrator that is killed in the middle of a command", { timeout: 120_000 }, () => {
   it("leaves nothing behind after the next start (SH-42)", async () => {
     const stateDir = await mkdtemp(join(root, "state-"));
     await using killed = await orchestrator(stateDir, "killed");

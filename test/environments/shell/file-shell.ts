@@ -15,6 +15,8 @@ export interface FileShellOptions {
   /** Runs as this user and group. */
   readonly uid?: number;
   readonly umask?: string;
+  /** Largest file that may be written, in blocks of 512 bytes; the signal for it is ignored, so that writes fail. */
+  readonly fileBlocks?: number;
 }
 
 /** `busybox` also has nothing but BusyBox programs in its PATH. */
@@ -24,7 +26,7 @@ export async function createFileShell(options: FileShellOptions): Promise<FileSh
   if (options.kind === "busybox") {
     path = join(scratch, "bin");
     execFileSync("mkdir", [path]);
-    for (const applet of execFileSync("busybox", ["--list"], { encoding: "utf8" }).split("\n")) {
+    for (const applet of execFileSync("/bin/busybox", ["--list"], { encoding: "utf8" }).split("\n")) {
       if (applet !== "") await symlink("/bin/busybox", join(path, applet));
     }
   }
@@ -35,7 +37,8 @@ export async function createFileShell(options: FileShellOptions): Promise<FileSh
   const run = async (script: string, runOptions: SystemRunOptions = {}): Promise<SystemRunResult> => {
     const file = join(scratch, `run-${runs++}.sh`);
     const umask = options.umask === undefined ? "" : `umask ${options.umask}\n`;
-    await writeFile(file, `${umask}${FILE_LIBRARY}\n(${script}\n)\n`);
+    const limit = options.fileBlocks === undefined ? "" : `trap '' XFSZ\nulimit -f ${options.fileBlocks}\n`;
+    await writeFile(file, `${umask}${limit}${FILE_LIBRARY}\n(${script}\n)\n`);
     const identity = options.uid === undefined ? {} : { uid: options.uid, gid: options.uid };
     const [program = "", ...args] = [...argv0, file];
     const child = spawn(program, args, { env: { PATH: path, LC_ALL: "C.UTF-8" }, ...identity, cwd: "/" });
