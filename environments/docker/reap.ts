@@ -1,9 +1,10 @@
 /** Finds containers by their labels, tells whose they are, and removes those whose owner is dead. */
 
+import { judgeOwner, type OwnerState, type ProcessTable, thisProcessTable } from "../owner.ts";
 import { DockerClient } from "./client.ts";
 import { removeContainer } from "./container.ts";
 import type { DockerEndpoint } from "./endpoint.ts";
-import { judgeOwner, LABELS, type OwnerState, type ProcessTable, thisProcessTable } from "./owner.ts";
+import { LABELS } from "./labels.ts";
 
 export interface DockerEntry {
   readonly containerId: string;

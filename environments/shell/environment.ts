@@ -29,6 +29,7 @@ import { OutputStore } from "./outputs.ts";
 import { WorkerPool } from "./pool.ts";
 import { endTree, findProcesses, lastWill } from "./process-tree.ts";
 import { createProcesses, type ShellProcesses } from "./processes.ts";
+import { RENAME_ASSISTANT, RENAME_ASSISTANT_END } from "./rename-assistant.ts";
 import {
   abortedResult,
   checkCommand,
@@ -286,7 +287,8 @@ class ShellEnvironment extends BaseEnvironment {
       shell: this.#options.shell ?? "auto",
       // When its stream ends unasked, the orchestrator is gone or out of reach, and commands have nobody to answer to.
       ...(kind === "system" && {
-        library: FILE_LIBRARY,
+        library: FILE_LIBRARY + RENAME_ASSISTANT,
+        atClose: RENAME_ASSISTANT_END,
         atLoss: lastWill(`${WORKER_MARKER}=${this.#prefix}.u`),
       }),
       login: kind === "user" && (this.#backend.readsLogin ?? true),

@@ -13,6 +13,8 @@ export interface PoolOptions {
   readonly library?: string;
   /** Script that a shell runs when its stream ends without having been closed. */
   readonly atLoss?: string;
+  /** Script that a shell runs when it is closed. */
+  readonly atClose?: string;
   /** Whether the first worker reads the login environment. */
   readonly login: boolean;
   readonly open: (argv: readonly string[], env: Readonly<Record<string, string>>) => Promise<ShellStream>;
@@ -134,6 +136,7 @@ export class WorkerPool {
         shell: this.#options.shell,
         library: this.#options.library ?? "",
         ...(this.#options.atLoss !== undefined && { atLoss: this.#options.atLoss }),
+        ...(this.#options.atClose !== undefined && { atClose: this.#options.atClose }),
         login,
         open: this.#options.open,
       });

@@ -55,6 +55,8 @@ export interface WorkerOptions {
   readonly library: string;
   /** Script that the shell runs when its stream ends without `close`. */
   readonly atLoss?: string;
+  /** Script that the shell runs at `close`. */
+  readonly atClose?: string;
   readonly login: boolean;
   readonly open: (argv: readonly string[], env: Readonly<Record<string, string>>) => Promise<ShellStream>;
 }
@@ -89,6 +91,14 @@ function drained(stream: ShellStream): Promise<void> {
   });
 }
 
+function farewellOf({ atLoss, atClose }: WorkerOptions): string | null {
+  const steps = [
+    ...(atLoss === undefined ? [] : ["trap - EXIT"]),
+    ...(atClose === undefined ? [] : [atClose]),
+  ];
+  return steps.length === 0 ? null : steps.join("\n");
+}
+
 export class Worker {
   readonly id: string;
   readonly facts: WorkerFacts;
@@ -104,11 +114,12 @@ export class Worker {
   /** The long state that the shell holds. */
   #setup: string | null = null;
 
-  readonly #hasLastWill: boolean;
+  /** What the shell runs at `close`; null when there is nothing to do first. */
+  readonly #farewell: string | null;
 
-  private constructor(id: string, stream: ShellStream, facts: WorkerFacts, hasLastWill: boolean) {
+  private constructor(id: string, stream: ShellStream, facts: WorkerFacts, farewell: string | null) {
     this.id = id;
-    this.#hasLastWill = hasLastWill;
+    this.#farewell = farewell;
     this.#stream = stream;
     this.facts = facts;
   }
@@ -211,7 +222,7 @@ export class Worker {
       login,
       reapers: reapers.split(" ").filter((reaper) => reaper !== ""),
     };
-    const worker = new Worker(options.id, stream, facts, options.atLoss !== undefined);
+    const worker = new Worker(options.id, stream, facts, farewellOf(options));
     worker.#knownOrphans = new Set(pidList(orphans));
     worker.#listen();
     return worker;
@@ -338,8 +349,8 @@ export class Worker {
   /** Ends the shell; processes that it left behind are not touched. Idempotent. */
   async close(): Promise<void> {
     this.#receiver = null;
-    if (this.#hasLastWill && this.alive) {
-      this.#stream.stdin.end(wire(this.facts.shell, "trap - EXIT"), "latin1");
+    if (this.#farewell !== null && this.alive) {
+      this.#stream.stdin.end(wire(this.facts.shell, this.#farewell), "latin1");
       // Cut off before it has read this, it would take the end for a loss.
       let timer: NodeJS.Timeout | undefined;
       const late = new Promise<void>((resolve) => {
