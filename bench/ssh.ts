@@ -12,6 +12,9 @@ const MIB = 1024 * 1024;
 const ECHO_RUNS = 40;
 const COPY_RUNS = 5;
 
+/** As Debian configures it, as far as a comparison can feel it. */
+const SERVER = { config: ["UsePAM yes", "Subsystem sftp internal-sftp"] };
+
 const obstacle = async () => sshdObstacle("/usr/bin/ssh", "/usr/bin/scp");
 
 export const figures: readonly Figure[] = [
@@ -60,7 +63,7 @@ async function withMaster<Result>(place: Place, use: (target: string) => Promise
 }
 
 async function echo(): Promise<Measured> {
-  await using place = await makePlace({ config: ["Subsystem sftp internal-sftp"] });
+  await using place = await makePlace(SERVER);
   await using environment = place.make();
   await using session = await environment.openSession();
   return await withMaster(place, (target) =>
@@ -79,7 +82,7 @@ async function echo(): Promise<Measured> {
 
 /** Both sides have a connection already. */
 async function copy(direction: "up" | "down"): Promise<Measured> {
-  await using place = await makePlace({ config: ["Subsystem sftp internal-sftp"] });
+  await using place = await makePlace(SERVER);
   await using environment = place.make();
   await environment.start();
   const half = Buffer.alloc(50 * MIB, "0123456789abcdef");

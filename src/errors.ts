@@ -181,7 +181,8 @@ export const ERRORS = {
   SSH_HOST_KEY_UNKNOWN: {
     kind: "fix-setup",
     retryable: false,
-    suggestion: "Compare the fingerprint with the host's own, then connect once with `ssh` to record the key.",
+    suggestion:
+      "Compare the fingerprint with the host's own, then connect once with `ssh` to record the key.",
   },
   SSH_HOST_KEY_CHANGED: {
     kind: "refused",

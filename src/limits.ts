@@ -129,6 +129,8 @@ export const limits = {
   sshChannelTimeoutMs: 15_000,
   /** Connections of one environment; more than one when the server allows few sessions on each. */
   sshMaxConnections: 16,
+  /** Sessions on one connection: what OpenSSH allows by default. Further ones get a connection of their own. */
+  sshChannelsPerConnection: 10,
   /** A further connection without a channel is kept this long, milliseconds. */
   sshIdleConnectionMs: 30_000,
   /** A server that refused a session is asked for as many again after this, milliseconds. */

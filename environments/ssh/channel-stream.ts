@@ -8,6 +8,8 @@ import type { Connection } from "./connection.ts";
 
 /** The channel's last bytes may come after the exit code, milliseconds. */
 const TAIL_MS = 250;
+/** A shell has this long to end with its input before its channel is closed, milliseconds. */
+const EOF_MS = 1_000;
 /** A server has this long to confirm that a channel is closed, milliseconds. */
 const CLOSE_MS = 2_000;
 const NOISE_CHARACTERS = 4_000;
@@ -43,6 +45,7 @@ export function channelStream(channel: ClientChannel, options: ChannelStreamOpti
     // Children of the program may hold the channel open.
     tail = setTimeout(settle, TAIL_MS);
   });
+  const gone = Promise.withResolvers<void>();
   const closed = new Promise<void>((done) => {
     channel.once("close", () => {
       settle();
@@ -59,23 +62,34 @@ export function channelStream(channel: ClientChannel, options: ChannelStreamOpti
     ended,
     close: async () => {
       if (connection.alive) {
-        channel.end();
-        channel.close();
         // What nobody reads any more must not keep the channel from ending.
         channel.resume();
         channel.stderr.resume();
-        let timer: NodeJS.Timeout | undefined;
-        const late = new Promise<void>((done) => {
-          timer = setTimeout(done, CLOSE_MS);
-        });
-        const stop = connection.onGone(() => settle());
-        await Promise.race([closed, ended, late]);
-        stop();
-        clearTimeout(timer);
+        // A shell ends with its input, and the server then closes the channel itself. Closing it from here is left
+        // for one that does not: some servers give the number away at once, and take our last words for another's.
+        channel.end();
+        if (!(await within(EOF_MS))) {
+          channel.close();
+          await within(CLOSE_MS);
+        }
       }
       settle();
     },
   };
+
+  async function within(ms: number): Promise<boolean> {
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<false>((done) => {
+      timer = setTimeout(() => done(false), ms);
+    });
+    const stop = connection.onGone(() => gone.resolve());
+    const isOver = await Promise.race(
+      [closed, gone.promise].map((over) => over.then(() => true)).concat(late),
+    );
+    stop();
+    clearTimeout(timer);
+    return isOver;
+  }
 }
 
 /** Reads both outputs until the mark comes, and keeps the last of what comes before. */

@@ -8,16 +8,20 @@ import { type Dialled, type DialOptions, dial, place } from "./dial.ts";
 /** The server has no room for a further session on this connection at the moment. */
 export class ChannelsExhausted extends Error {}
 
+/** The server opened a session and did not run the command in it: for good, or as servers do in a rush of sessions. */
+export class CommandRefused extends Error {}
+
 export class Connection {
   /** Channels that the server may still count: opening, open, and closing ones. */
   channels = 0;
-  /** Sessions that the server was seen to allow at once. */
-  room = Number.POSITIVE_INFINITY;
+  /** Sessions to have at once: fewer when the server was seen to allow fewer. */
+  room: number = limits.sshChannelsPerConnection;
   /** Settles when it is gone; null when we closed it. */
   readonly closed: Promise<MoorageError | null>;
+  /** For messages. */
+  readonly where: string;
   readonly #clients: readonly Client[];
   readonly #last: Dialled;
-  readonly #where: string;
   #gone: MoorageError | "closed" | null = null;
   #cause: Error | null = null;
   #missed = 0;
@@ -27,7 +31,7 @@ export class Connection {
   private constructor(clients: readonly Client[], last: Dialled, where: string) {
     this.#clients = clients;
     this.#last = last;
-    this.#where = where;
+    this.where = where;
     const { promise, resolve } = Promise.withResolvers<MoorageError | null>();
     this.closed = promise;
     const { client, transport } = last;
@@ -108,7 +112,8 @@ export class Connection {
    *
    * @param onClosed called when the server has let go of the channel
    * @throws {ChannelsExhausted} when the server has no room
-   * @throws {MoorageError} SSH_UNREACHABLE, SSH_SESSION_REFUSED
+   * @throws {CommandRefused} when it did not run the command
+   * @throws {MoorageError} SSH_UNREACHABLE
    */
   async exec(command: string, onClosed: () => void): Promise<ClientChannel> {
     this.channels += 1;
@@ -183,16 +188,13 @@ export class Connection {
   }
 
   #refusal(error: Error): Error {
-    if ("reason" in error) return new ChannelsExhausted(error.message, { cause: error });
-    return new MoorageError(
-      "SSH_SESSION_REFUSED",
-      `Cannot open a shell on ${this.#where}: the server refuses to run commands (${error.message})`,
-      { cause: error },
-    );
+    return "reason" in error
+      ? new ChannelsExhausted(error.message, { cause: error })
+      : new CommandRefused(error.message, { cause: error });
   }
 
   #lostError(reason: string): MoorageError {
-    return new MoorageError("SSH_UNREACHABLE", `The connection to ${this.#where} was lost: ${reason}`, {
+    return new MoorageError("SSH_UNREACHABLE", `The connection to ${this.where} was lost: ${reason}`, {
       ...(this.#cause === null ? {} : { cause: this.#cause }),
     });
   }

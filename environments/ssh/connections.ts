@@ -6,7 +6,7 @@
 import type { ClientChannel } from "ssh2";
 import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import { ChannelsExhausted, type Connection } from "./connection.ts";
+import { ChannelsExhausted, CommandRefused, type Connection } from "./connection.ts";
 
 export interface ConnectionsOptions {
   readonly connect: () => Promise<Connection>;
@@ -112,40 +112,42 @@ export class Connections {
     }
   }
 
-  /** @returns null when the server has no room there */
+  /**
+   * Tries again for a while what a server refuses that has not yet noticed the end of other sessions: nothing of ours
+   * was sent before it agreed.
+   *
+   * @returns null when the server has no room there
+   */
   async #tryOpen(connection: Connection, command: string): Promise<ClientChannel | null> {
     for (let attempt = 1; ; attempt += 1) {
-      const before = connection.channels;
       try {
         return await connection.exec(command, () => this.#released(connection));
       } catch (error) {
-        if (!(error instanceof ChannelsExhausted)) {
-          // Another connection may live where this one has just broken.
-          if (isMoorageError(error, "SSH_UNREACHABLE") && this.#all.some(({ hasRoom }) => hasRoom))
+        const isFinal = attempt >= REOPEN_TRIES;
+        if (error instanceof CommandRefused) {
+          if (isFinal) throw refused(connection, "the server runs no command", error);
+        } else if (error instanceof ChannelsExhausted) {
+          if (connection.channels > 0) {
+            connection.room = Math.min(connection.room, connection.channels);
+            this.#widenLater(connection);
             return null;
+          }
+          if (isFinal) throw refused(connection, "the server allows no session", error);
+        } else if (isMoorageError(error, "SSH_UNREACHABLE") && this.#all.some(({ hasRoom }) => hasRoom)) {
+          // Another connection lives where this one has just broken.
+          return null;
+        } else {
           throw error;
         }
-        if (before === 0 && attempt >= REOPEN_TRIES && this.#all.length === 1)
-          throw new MoorageError(
-            "SSH_SESSION_REFUSED",
-            `Cannot open a shell: the server allows no session at all (${error.message})`,
-            { cause: error },
-          );
-        if (attempt < REOPEN_TRIES && before === connection.channels && before === 0) {
-          await pause(REOPEN_PAUSE_MS * attempt);
-          continue;
-        }
-        connection.room = Math.min(connection.room, connection.channels);
-        this.#widenLater(connection);
-        return null;
       }
+      await pause(REOPEN_PAUSE_MS * attempt);
     }
   }
 
   /** The limit that was met may have been a moment's: a session whose end the server had not noticed. */
   #widenLater(connection: Connection): void {
     this.#later(limits.sshSessionRetryMs, () => {
-      if (connection.room !== Number.POSITIVE_INFINITY) connection.room = Math.max(connection.room + 1, 1);
+      connection.room = Math.min(connection.room + 1, limits.sshChannelsPerConnection);
       this.#changed();
     });
   }
@@ -211,6 +213,16 @@ export class Connections {
       abortSignal?.addEventListener("abort", wake, { once: true });
     });
   }
+}
+
+function refused({ where }: Connection, reason: string, cause: Error): MoorageError {
+  return new MoorageError(
+    "SSH_SESSION_REFUSED",
+    `Cannot open a shell on ${where}: ${reason} (${cause.message})`,
+    {
+      cause,
+    },
+  );
 }
 
 function pause(ms: number): Promise<void> {
