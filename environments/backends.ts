@@ -26,7 +26,27 @@ const BACKENDS: { readonly [Name in BackendName]: Factory<Name> | null } = {
     const { createDockerEnvironment } = await import("./docker/index.ts");
     return createDockerEnvironment({ attach: container, ...dockerOptions(options, common) });
   },
-  ssh: null,
+  ssh: async ({ host, user, port, options }, { hostFolder, ...common }) => {
+    const { createSshEnvironment } = await import("./ssh/index.ts");
+    const { workspace, known_hosts: knownHosts } = options;
+    if (hostFolder !== undefined) {
+      throw new MoorageError(
+        "UNSUPPORTED",
+        `Cannot work in this machine's folder "${hostFolder}" on ${host}`,
+        {
+          suggestion: `Name the folder of that machine instead: ssh://${host}/srv/app.`,
+        },
+      );
+    }
+    return createSshEnvironment({
+      ...common,
+      host,
+      user,
+      port,
+      ...(workspace !== undefined && { workspace }),
+      ...(knownHosts && { knownHosts }),
+    });
+  },
   vercel: null,
 };
 

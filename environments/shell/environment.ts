@@ -297,6 +297,7 @@ class ShellEnvironment extends BaseEnvironment {
         this.#backend.openStream({
           argv,
           env,
+          purpose: kind,
           ...(kind === "user" && { abortSignal: this.#stopping.signal }),
         }),
       maxIdle: kind === "user" ? IDLE_USER_SHELLS : IDLE_SYSTEM_SHELLS,
