@@ -25,14 +25,14 @@ while (defined(my $folder = <STDIN>)) {
   chdir "/";
 }`;
 
-/** Defines `__moor_rename FOLDER FROM TO`, which is false where nothing was done, and starts the assistant. */
+/** Defines `__moor_replace FOLDER FROM TO`, which is false where nothing was done, and starts the assistant. */
 export const RENAME_ASSISTANT: string = String.raw`
-__moor_rename() { return 1; }
+__moor_replace() { return 1; }
 if [ -n "\${BASH_VERSION-}" ] && command -v perl >/dev/null 2>&1; then
   # Grammar that other shells do not know stays inside a word.
   eval 'coproc __moor_perl { unset PERL5OPT PERL5LIB; exec perl -e "$__moor_text" 8>&- 9>&-; }'
   eval 'exec 6>&"\${__moor_perl[1]}" 7<&"\${__moor_perl[0]}" {__moor_perl[1]}>&- {__moor_perl[0]}<&-'
-  __moor_rename() {
+  __moor_replace() {
     trap "" PIPE
     printf '%s\000%s\000%s\000' "$1" "$2" "$3" >&6 && IFS= read -r done <&7 && [ "$done" = 1 ]
   }

@@ -241,27 +241,28 @@ export function callScript(call: CallScript): CallText {
   const { shell, nonce, command, state } = call;
   const shellLine = typeof command === "string";
   const dump = call.dump && shellLine;
-  const restore = [
-    ...assignments(shell, state.variables),
-    ...(shell === "bash" && (shellLine || state.exportedFunctions.length > 0) ? define(state) : []),
-  ].join("; ");
-  const inline = restore.length <= INLINE_STATE_BYTES;
+  const exported = assignments(shell, state.variables).join("; ");
+  const isDefining = shell === "bash" && (shellLine || state.exportedFunctions.length > 0);
+  const defined = isDefining ? define(state).join("; ") : "";
+  const inline = exported.length + defined.length <= INLINE_STATE_BYTES;
   const prepare = [
     ...enter(call),
-    ...(inline ? ["unset __moor_s", restore] : ['eval "$__moor_s"; unset __moor_s']),
+    ...(inline ? ["unset __moor_s __moor_d", exported] : ['eval "$__moor_s"; unset __moor_s']),
     ...assignments(shell, call.env),
     ...(dump && !LISTS_TRAPS.test(command) ? [`trap ${quote(exitTrap(shell, nonce))} EXIT`] : []),
   ]
     .filter((statement) => statement !== "")
     .join("; ");
+  // The user's functions come last: from here on, no word of ours is safe from them but those behind `builtin`.
+  const definitions = inline ? defined : 'eval "$__moor_d"; unset __moor_d';
   // A function named eval may be kept, one named builtin never is.
   const evaluate = shell === "bash" ? "\\builtin eval" : "eval";
   // A space before a hyphen, lest `eval` take the command for an option.
   const run = shellLine
     ? `${evaluate} ${quote(command.startsWith("-") ? ` ${command}` : command)}`
-    : `exec ${quoteAll(command)}`;
+    : `${shell === "bash" ? "\\builtin exec" : "exec"} ${quoteAll(command)}`;
   const errors = call.separate ? "2>&9" : "2>&8";
-  const body = `${prepare}; exec >&8 ${errors} 8>&-; { ${run}
+  const body = `${prepare}; exec >&8 ${errors} 8>&-; ${definitions && `{ ${definitions}; } 2>/dev/null; `}{ ${run}
 } 9>&-
 ${dump ? epilogue(shell, nonce) : ""}`;
   const forget = shell === "bash" ? "unset __moor_c __moor_n; " : "";
@@ -280,5 +281,5 @@ exit $__moor_e
 ${endScript(call)}
 }
 }`;
-  return { setup: inline ? null : `__moor_s=${quote(restore)}`, call: text };
+  return { setup: inline ? null : `__moor_s=${quote(exported)} __moor_d=${quote(defined)}`, call: text };
 }
