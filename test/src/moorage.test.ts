@@ -95,7 +95,6 @@ describe("createMoorage()", () => {
 
   it.each([
     ["lcoal", "INVALID_SPEC", 'did you mean "local"?'],
-    ["ssh://me@box", "UNSUPPORTED", 'Backend "ssh" is not available in this version'],
     ["vercel:mine", "UNSUPPORTED", 'Backend "vercel" is not available in this version'],
     ["local?isolation=bubblewrap", "UNSUPPORTED", "not available in this version"],
     ["local?egress=none", "UNSUPPORTED", "Cannot restrict egress"],
