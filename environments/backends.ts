@@ -11,11 +11,11 @@ type Factory<Name extends BackendName> = (
 /** Makes an environment of a specification; null for a backend that this version has not. */
 const BACKENDS: { readonly [Name in BackendName]: Factory<Name> | null } = {
   local: async ({ options }, { hostFolder, ...common }) => {
-    const { createLocalEnvironment } = await import("./local/index.ts");
+    const { createLocalEnvironment, currentFolder } = await import("./local/index.ts");
     if (options.isolation === "bubblewrap") {
       throw new MoorageError("UNSUPPORTED", 'Isolation "bubblewrap" is not available in this version');
     }
-    const workspace = options.workspace ?? hostFolder ?? process.cwd();
+    const workspace = options.workspace ?? hostFolder ?? currentFolder();
     return createLocalEnvironment({ ...common, workspace });
   },
   docker: async ({ image, options }, common) => {

@@ -153,6 +153,9 @@ export class Worker {
     const splitters = [new FrameSplitter(nonce), ...(loginNonce ? [new FrameSplitter(loginNonce)] : [])];
     let login: ReadonlyMap<string, string> | null = null;
     let noise = "";
+    const gather = (chunk: Buffer) => {
+      noise = (noise + chunk.toString("utf8")).slice(-2_000);
+    };
     const hello = new Promise<Frame>((resolve, reject) => {
       const timer = setTimeout(() => {
         reject(
@@ -166,7 +169,7 @@ export class Worker {
         );
       }, timeoutMs);
       stream.stderr.on("data", function read(chunk: Buffer) {
-        noise = (noise + chunk.toString("latin1")).slice(-2_000);
+        gather(chunk);
         for (const splitter of splitters) {
           for (const part of splitter.push(chunk)) {
             if (Buffer.isBuffer(part)) continue;
@@ -174,17 +177,24 @@ export class Worker {
             if (part.kind === FRAME.hello) {
               clearTimeout(timer);
               stream.stderr.off("data", read);
+              stream.stdout.off("data", gather);
               resolve(part);
             }
           }
         }
       });
-      void stream.ended.then((end) => {
+      stream.stdout.on("data", gather);
+      void stream.ended.then(async (end) => {
         clearTimeout(timer);
+        // An engine that cannot start the program says why on stdout.
+        await drained(stream);
+        stream.stdout.off("data", gather);
         reject(
           end.lost ??
             new MoorageError(
-              "SHELL_MISSING",
+              /no such file|not found/i.test(noise) || noise === ""
+                ? "SHELL_MISSING"
+                : "ENVIRONMENT_UNAVAILABLE",
               `Cannot open a shell: /bin/sh ended with code ${end.exitCode}: ${noise.trim()}`,
               {
                 details: { phase: "hello", exitCode: end.exitCode },
