@@ -1,6 +1,6 @@
 /** Private folders on the host. */
 import { existsSync } from "node:fs";
-import { mkdir } from "node:fs/promises";
+import { mkdir, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 
 /**
@@ -14,7 +14,7 @@ export async function makePrivateFolder(path: string): Promise<void> {
     await mkdir(path, { mode: 0o700 });
   } catch (error) {
     const code = error instanceof Error && "code" in error ? error.code : "";
-    if (code === "EEXIST") return;
+    if (code === "EEXIST" && (await stat(path)).isDirectory()) return;
     const parent = dirname(path);
     if (code !== "ENOENT" || parent === path) throw error;
     if (existsSync(parent)) throw error;
