@@ -126,5 +126,6 @@ export function tunnel(
     socket.once("error", close);
   }
   if (!clientFirst) server.pipe(client);
-  look();
+  // Whoever read the socket before may have paused it.
+  if (!look()) client.resume();
 }
