@@ -11,11 +11,12 @@ type Factory<Name extends BackendName> = (
 /** Makes an environment of a specification; null for a backend that this version has not. */
 const BACKENDS: { readonly [Name in BackendName]: Factory<Name> | null } = {
   local: async ({ options }, { hostFolder, ...common }) => {
-    const { createLocalEnvironment } = await import("./local/index.ts");
-    if (options.isolation === "bubblewrap") {
-      throw new MoorageError("UNSUPPORTED", 'Isolation "bubblewrap" is not available in this version');
-    }
     const workspace = options.workspace ?? hostFolder ?? process.cwd();
+    if (options.isolation === "bubblewrap") {
+      const { createBubblewrapEnvironment } = await import("./local/bubblewrap/index.ts");
+      return createBubblewrapEnvironment({ ...common, workspace, egress: options.egress ?? "open" });
+    }
+    const { createLocalEnvironment } = await import("./local/index.ts");
     return createLocalEnvironment({ ...common, workspace });
   },
   docker: async ({ image, options }, common) => {
@@ -69,6 +70,10 @@ function requireEgress(environment: BaseEnvironment, egress: Egress): void {
   throw new MoorageError(
     "UNSUPPORTED",
     `Cannot restrict egress: the ${environment.backend} backend enforces no such policy here`,
+    {
+      suggestion:
+        "Use a container or local?isolation=bubblewrap, which enforce a policy, or leave egress open.",
+    },
   );
 }
 
@@ -81,7 +86,7 @@ function dockerOptions(options: SpecOptions, { hostFolder, ...common }: PlaceOpt
     ...(pids !== undefined && { pidsLimit: pids }),
     ...(shmSize !== undefined && { shmSize }),
     ...(readOnly !== undefined && { readOnly }),
-    ...(egress !== undefined && { egress: typeof egress === "string" ? egress : egress.allow.join(",") }),
+    ...(egress !== undefined && { egress }),
   };
 }
 

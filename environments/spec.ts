@@ -1,7 +1,7 @@
 /** What a specification can ask of a backend, as types; nothing here runs. */
 import type { CommonOptions } from "./base.ts";
 
-/** Outbound network: all of it, none, or what is listed. */
+/** Outbound network: all of it, none, or what is listed; an entry with `!` in front denies. */
 export type Egress = "open" | "none" | { readonly allow: readonly string[] };
 
 /** Options as read; which of them a backend takes is its form's matter. */

@@ -15,7 +15,11 @@ export const LABELS = {
   environment: "moorage.environment",
   createdAt: "moorage.created-at",
   keep: "moorage.keep",
+  role: "moorage.role",
 } as const;
+
+/** Role of the companion that is another container's way to the proxy. */
+export const DOOR_ROLE = "door";
 
 export type OwnerState = "self" | "live" | "dead" | "unknown";
 

@@ -139,7 +139,7 @@ class BubblewrapBackend implements ShellBackend {
     const channel = await mkdtemp(join(tmpdir(), "moorage-sandbox-"));
     try {
       const claimed = await claimedPlaceholders(stateDir, this.#id());
-      const protection = await protect(this.workspace);
+      const protection = await protect(this.workspace, claimed);
       const own = [...protection.placeholders, ...protection.held.filter((path) => claimed.has(path))];
       this.#placeholders = [...new Set([...this.#placeholders, ...own])];
       await writeRecord(stateDir, {

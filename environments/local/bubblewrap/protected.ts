@@ -3,7 +3,7 @@
  * editors and agents. They are read-only inside, also those that do not exist yet: an empty folder holds their place,
  * which git does not list, and which goes when the sandbox stops.
  */
-import { lstat, mkdir, readFile, rm, rmdir, writeFile } from "node:fs/promises";
+import { lstat, mkdir, readdir, readFile, rm, rmdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
 
@@ -50,9 +50,11 @@ export interface Protection {
 /**
  * Makes the placeholders and tells how everything is mounted.
  *
+ * @param claimed placeholders that other sandboxes of this workspace hold
  * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE when a protected part is a symbolic link, which cannot be held
  */
-export async function protect(workspace: string): Promise<Protection> {
+export async function protect(workspace: string, claimed: ReadonlySet<string>): Promise<Protection> {
+  for (const name of [...HELD, ...WHEN_THERE]) await refuseLink(join(workspace, name));
   const argv: string[] = [];
   const placeholders: string[] = [];
   const held: string[] = [];
@@ -60,13 +62,6 @@ export async function protect(workspace: string): Promise<Protection> {
   for (const name of [...HELD, ...WHEN_THERE]) {
     const path = join(workspace, name);
     const kind = await kindOf(path);
-    if (kind === "link") {
-      throw new MoorageError(
-        "ENVIRONMENT_UNAVAILABLE",
-        `Cannot protect "${path}" in the sandbox: it is a symbolic link, which commands could replace`,
-        { suggestion: `Put the real file or folder in the place of "${path}", or work in another folder.` },
-      );
-    }
     const parent = dirname(name);
     // What is read-only as a whole, or is no folder, needs nothing inside.
     if (parent !== "." && (absent.has(parent) || (await kindOf(join(workspace, parent))) !== "folder"))
@@ -77,18 +72,30 @@ export async function protect(workspace: string): Promise<Protection> {
       else await mkdir(path);
       placeholders.push(path);
       absent.add(name);
+    } else if (claimed.has(path) && kind === "folder" && (await readdir(path)).length === 0) {
+      absent.add(name);
     }
     // A folder with protected parts is a mount of its own, so that it cannot be renamed away with them.
-    const writable = name === ".git" && kind === "folder";
+    const writable = name === ".git" && kind === "folder" && !absent.has(name);
     held.push(path);
     argv.push(writable ? "--bind" : "--ro-bind", path, path);
   }
   return { argv, placeholders, held };
 }
 
+/** In a folder that commands can write to, a link could be replaced by something else. */
+async function refuseLink(path: string): Promise<void> {
+  if ((await kindOf(path)) !== "link") return;
+  throw new MoorageError(
+    "ENVIRONMENT_UNAVAILABLE",
+    `Cannot protect "${path}" in the sandbox: it is a symbolic link, which commands could replace`,
+    { suggestion: `Put the real file or folder in the place of "${path}", or work in another folder.` },
+  );
+}
+
 /** Removes placeholders, deepest first; one that somebody has filled stays. */
 export async function removePlaceholders(paths: readonly string[]): Promise<void> {
-  for (const path of [...paths].reverse()) {
+  for (const path of [...paths].sort((a, b) => b.length - a.length)) {
     try {
       if (!path.endsWith(COMMON_FOLDER)) await rmdir(path);
       else if ((await readFile(path, "utf8")) === COMMON_FOLDER_TEXT) await rm(path);
