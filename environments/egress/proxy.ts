@@ -199,8 +199,11 @@ class RunningProxy implements EgressProxy {
     const timer = setTimeout(() => socket.destroy(), limits.egressHeadMs);
     timer.unref();
     socket.once("close", () => clearTimeout(timer));
+    const silent = () => socket.destroy();
+    socket.once("end", silent);
     socket.once("data", (chunk: Buffer) => {
       clearTimeout(timer);
+      socket.off("end", silent);
       socket.pause();
       if (chunk[0] === SOCKS_VERSION) this.#socks(socket, chunk);
       else this.#asHttp(socket, chunk, null);
