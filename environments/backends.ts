@@ -81,7 +81,7 @@ function dockerOptions(options: SpecOptions, { hostFolder, ...common }: PlaceOpt
   const { egress, pids, shm_size: shmSize, read_only: readOnly } = options;
   return {
     ...common,
-    ...pick(options, ["workspace", "memory", "cpus", "pool", "user", "pull", "platform"]),
+    ...pick(options, ["workspace", "memory", "cpus", "pool", "user", "pull", "platform", "unsafe"]),
     ...(hostFolder !== undefined && { mount: hostFolder }),
     ...(pids !== undefined && { pidsLimit: pids }),
     ...(shmSize !== undefined && { shmSize }),

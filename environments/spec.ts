@@ -30,6 +30,8 @@ export interface SpecOptions {
   readonly platform?: string;
   /** Whether the container's own root is read-only. */
   readonly read_only?: boolean;
+  /** Rules of the linter whose faults the operator accepts in a container that is joined. */
+  readonly unsafe?: readonly string[];
   readonly known_hosts?: "strict" | "accept-new";
   readonly base_url?: string;
   readonly runtime?: string;

@@ -20,6 +20,7 @@ export const OPTIONS: { readonly [Name in OptionName]-?: (text: string | null) =
   shm_size: readBytes,
   platform: readPlatform,
   read_only: readBoolean,
+  unsafe: (text) => given(text).split(",").map(word),
   known_hosts: (text) => oneOf(text, ["strict", "accept-new"]),
   base_url: readUrl,
   runtime: word,

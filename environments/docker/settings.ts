@@ -42,6 +42,8 @@ export interface DockerOptions {
   readonly egress?: EgressPolicy;
   /** Put into requests by the proxy of an allow-list. */
   readonly credentials?: readonly CredentialOptions[];
+  /** Rules of the linter whose faults are accepted in a container that is attached to. @default none */
+  readonly unsafe?: readonly string[];
   /** Variables of every command. They travel with each command and are never part of the container's record. */
   readonly env?: Readonly<Record<string, string>>;
   /** The container is left at `stop` and found again by `id`; orphan removal passes it over. @default false */
@@ -68,6 +70,7 @@ export interface DockerSettings {
   readonly pull: "missing" | "never";
   readonly readOnly: boolean;
   readonly egress: EgressPolicy;
+  readonly unsafe: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly keep: boolean;
 }
@@ -88,6 +91,7 @@ const KEYS = new Set<string>([
   "readOnly",
   "egress",
   "credentials",
+  "unsafe",
   "env",
   "keep",
   "pool",
@@ -126,6 +130,8 @@ export function checkOptions(options: DockerOptions): DockerSettings {
     const extra = CREATE_ONLY.find((key) => options[key] !== undefined && options[key] !== false);
     if (extra) throw invalid(`"${extra}" cannot be set on a container that is attached to`);
   }
+  if (options.unsafe !== undefined && attach === undefined)
+    throw invalid('"unsafe" is for a container that is attached to; one of our own has nothing to accept');
   const { kind } = compilePolicy(egress);
   if (kind !== "open" && attach !== undefined) {
     throw new MoorageError(
@@ -176,6 +182,7 @@ export function checkOptions(options: DockerOptions): DockerSettings {
     pull,
     readOnly: options.readOnly ?? false,
     egress,
+    unsafe: options.unsafe ?? [],
     env: kind === "allow-list" ? { ...doorVariables(), ...env } : env,
     keep: options.keep ?? false,
   };
