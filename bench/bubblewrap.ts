@@ -1,14 +1,26 @@
 /** Sessions in a bubblewrap sandbox against plain local ones, and bytes through the door and the proxy. */
-import { createServer } from "node:https";
-import type { AddressInfo } from "node:net";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { join } from "node:path";
 import { createBubblewrapEnvironment } from "../environments/local/bubblewrap/index.ts";
 import { probeBubblewrap } from "../environments/local/bubblewrap/probe.ts";
 import { expectEqual, localEnvironment, run, temporaryFolder } from "./environments.ts";
 import { type Figure, type Measured, paired } from "./measure.ts";
 
-const MEBIBYTE = 1024 * 1024;
-const TRANSFER_BYTES = 100 * MEBIBYTE;
+const TRANSFER_BYTES = 100 * 1024 * 1024;
+
+/** In a process of its own, so that neither side of the comparison shares a thread with it. Says its port. */
+const SERVER = `
+const [key, cert, size] = process.argv.slice(1), fs = require("node:fs");
+const chunk = Buffer.alloc(1024 * 1024, "x");
+const server = require("node:https").createServer({ key: fs.readFileSync(key), cert: fs.readFileSync(cert) }, async (_, response) => {
+  response.writeHead(200, { "Content-Length": size });
+  for (let sent = 0; sent < Number(size); sent += chunk.length)
+    if (!response.write(chunk)) await new Promise((resolve) => response.once("drain", resolve));
+  response.end();
+});
+server.listen(0, "127.0.0.1", () => console.log(server.address().port));
+`;
 
 export const figures: readonly Figure[] = [
   { name: "bubblewrap-echo-vs-local", goal: 1.3, unit: "ms", obstacle, measure: echo },
@@ -86,18 +98,11 @@ async function transfer(): Promise<Measured> {
     "-out",
     cert,
   );
-  const files = await Promise.all([key, cert].map((path) => run("cat", path)));
-  const chunk = Buffer.alloc(MEBIBYTE, "x");
-  const server = createServer({ key: files[0], cert: files[1] }, async (_, response) => {
-    response.writeHead(200, { "Content-Length": TRANSFER_BYTES });
-    for (let sent = 0; sent < TRANSFER_BYTES; sent += chunk.length) {
-      if (!response.write(chunk)) await new Promise((resolve) => response.once("drain", resolve));
-    }
-    response.end();
+  const server = spawn(process.execPath, ["-e", SERVER, key, cert, String(TRANSFER_BYTES)], {
+    stdio: ["ignore", "pipe", "inherit"],
   });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  // A TCP server's address is an object.
-  const { port } = server.address() as AddressInfo;
+  const [told] = await once(server.stdout, "data");
+  const port = Number(String(told));
   const argv = [
     "-sS",
     "--cacert",
@@ -119,6 +124,6 @@ async function transfer(): Promise<Measured> {
       1,
     );
   } finally {
-    server.close();
+    server.kill();
   }
 }

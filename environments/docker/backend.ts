@@ -39,6 +39,7 @@ export class DockerBackend implements ShellBackend {
   #container: DockerContainer | null = null;
   /** The proxy of an allow-list, and the container's way to it. */
   #gate: EgressGate | null = null;
+  #gateFolder = "";
   #door: Door | null = null;
   /** The last container that a recovery made. */
   #remade: DockerContainer | null = null;
@@ -94,7 +95,10 @@ export class DockerBackend implements ShellBackend {
     const { egress } = this.#settings;
     if (typeof egress !== "string") {
       requireLocal(this.#client);
-      this.#gate ??= await EgressGate.open({ policy: egress, credentials: this.#credentials });
+      if (!this.#gate) {
+        this.#gate = await EgressGate.open({ policy: egress, credentials: this.#credentials });
+        this.#gateFolder = await this.#gate.openSocket();
+      }
     }
     try {
       await this.#use(await this.#obtain(onProgress));
@@ -171,7 +175,7 @@ export class DockerBackend implements ShellBackend {
       await old?.close();
       const identity = { environment: this.#environment, session: this.#session };
       try {
-        this.#door = await openDoor(this.#client, container, this.#gate, identity);
+        this.#door = await openDoor(this.#client, container, this.#gateFolder, identity);
       } catch (error) {
         await this.#release(container, this.#settings.keep);
         throw error;

@@ -12,8 +12,7 @@ import { promisify } from "node:util";
 import type Dockerode from "dockerode";
 import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import { DOOR_PORT, DOOR_SCRIPT } from "../egress/door.ts";
-import type { EgressGate } from "../egress/gate.ts";
+import { DOOR_PORT, DOOR_SOCKET, FORWARDING_DOOR } from "../egress/door.ts";
 import type { DockerClient } from "./client.ts";
 import { type DockerContainer, removeContainer } from "./container.ts";
 import { type ContainerIdentity, isRootless } from "./create.ts";
@@ -33,12 +32,13 @@ export interface Door {
 /**
  * Opens the door of a running container that has no network.
  *
+ * @param gateFolder where the proxy's socket is
  * @throws {MoorageError} UNSUPPORTED when the engine is on another machine; CONTAINER_START_FAILED
  */
 export async function openDoor(
   client: DockerClient,
   container: DockerContainer,
-  gate: EgressGate,
+  gateFolder: string,
   identity: ContainerIdentity,
 ): Promise<Door> {
   requireLocal(client);
@@ -52,7 +52,14 @@ export async function openDoor(
   });
   const body: Dockerode.ContainerCreateOptions = {
     Image: container.facts.image,
-    Entrypoint: [...program.argv, "-e", DOOR_SCRIPT, "--", String(DOOR_PORT), `${PLACE}/gate/door`],
+    Entrypoint: [
+      ...program.argv,
+      "-e",
+      FORWARDING_DOOR,
+      "--",
+      String(DOOR_PORT),
+      `${PLACE}/gate/${DOOR_SOCKET}`,
+    ],
     Cmd: [],
     Env: [],
     User: user,
@@ -77,7 +84,7 @@ export async function openDoor(
       LogConfig: { Type: "json-file", Config: { "max-size": "64k" } },
       Mounts: [
         ...program.files.map((file) => bind(file.source, file.target)),
-        bind(gate.folder, `${PLACE}/gate`),
+        bind(gateFolder, `${PLACE}/gate`),
       ],
     },
   };

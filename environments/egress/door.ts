@@ -1,15 +1,17 @@
 /**
- * The door of a place without a network: a forwarder between a port of its loopback and the proxy's unix socket. It
- * decides nothing. A script for `node -e`, since it runs where none of our files are.
+ * The door of a place without a network: a port of its loopback behind which the proxy is. It decides nothing. Its
+ * scripts are for `node -e`, since they run where none of our files are.
  */
 
 /** Where commands find the proxy. */
 export const DOOR_PORT = 3128;
+/** Name of the proxy's unix socket in its folder. */
+export const DOOR_SOCKET = "door";
 
-/** Arguments: port, socket path, and a program that is started when the door is open and whose end is the door's. */
-export const DOOR_SCRIPT = `
-const net = require("node:net"), { spawn } = require("node:child_process"), { constants } = require("node:os");
-const [port, path, file, ...args] = process.argv.slice(1);
+/** Passes bytes between the port and a unix socket. Arguments: port, socket path. Says `open` when it is. */
+export const FORWARDING_DOOR = `
+const net = require("node:net");
+const [port, path] = process.argv.slice(1);
 const open = new Set();
 const server = net.createServer({ allowHalfOpen: true, noDelay: true }, (inside) => {
   if (open.size >= 1024) return void inside.destroy();
@@ -23,11 +25,27 @@ const server = net.createServer({ allowHalfOpen: true, noDelay: true }, (inside)
   }
 });
 server.on("error", (error) => { console.error("door: " + error.message); process.exit(70); });
+server.listen({ port: Number(port), host: "127.0.0.1" }, () => console.log("open"));
+`;
+
+/**
+ * Opens the port, hands the listener to its parent over their channel, so that no byte passes through it, and starts a
+ * program whose end is its own. Arguments: port, program and its arguments, which get descriptors 0 to 5.
+ */
+export const HANDING_DOOR = `
+const net = require("node:net"), { spawn } = require("node:child_process"), { constants } = require("node:os");
+const [port, file, ...args] = process.argv.slice(1);
+const fail = (error) => { console.error("door: " + error.message); process.exit(70); };
+const server = net.createServer().on("error", fail);
 server.listen({ port: Number(port), host: "127.0.0.1" }, () => {
-  if (!file) return void console.log("open");
-  const child = spawn(file, args, { stdio: [0, 1, 2, 3, 4, 5] });
-  child.once("error", (error) => { console.error("door: " + error.message); process.exit(71); });
-  child.once("exit", (code, signal) => process.exit(signal ? 128 + constants.signals[signal] : code));
+  process.send("open", server, (error) => {
+    if (error) return fail(error);
+    // From here on only the parent takes connections.
+    server.close();
+    process.disconnect();
+    const child = spawn(file, args, { stdio: [0, 1, 2, 3, 4, 5] }).once("error", fail);
+    child.once("exit", (code, signal) => process.exit(signal ? 128 + constants.signals[signal] : code));
+  });
 });
 `;
 

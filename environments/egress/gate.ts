@@ -1,9 +1,11 @@
-/** The host's side of a place with an allow-list: a proxy on a unix socket in a folder of its own. */
+/** The host's side of a place with an allow-list: a proxy, and the listener by which the place reaches it. */
 import { mkdtemp, rm } from "node:fs/promises";
+import type { Server } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { CredentialOptions } from "./credentials.ts";
 import { type Decision, type DecisionCounts, denialText } from "./decisions.ts";
+import { DOOR_SOCKET } from "./door.ts";
 import type { EgressPolicy } from "./policy.ts";
 import { createEgressProxy, type EgressProxy } from "./proxy.ts";
 
@@ -22,40 +24,43 @@ interface Denial {
 const NOTES_MAX = 5;
 
 export class EgressGate {
-  /** Holds the socket and nothing else. */
-  readonly folder: string;
-  readonly socketPath: string;
+  #folder: string | null = null;
   readonly #proxy: EgressProxy;
   readonly #denials: readonly Denial[];
 
-  private constructor(folder: string, socketPath: string, proxy: EgressProxy, denials: readonly Denial[]) {
-    this.folder = folder;
-    this.socketPath = socketPath;
+  private constructor(proxy: EgressProxy, denials: readonly Denial[]) {
     this.#proxy = proxy;
     this.#denials = denials;
   }
 
   /** @throws {MoorageError} INVALID_SPEC */
   static async open({ policy, credentials = [] }: GateOptions): Promise<EgressGate> {
-    const folder = await mkdtemp(join(tmpdir(), "moorage-egress-"));
-    const socketPath = join(folder, "door");
     const denials: Denial[] = [];
-    try {
-      const proxy = await createEgressProxy({
-        policy,
-        credentials,
-        listen: { path: socketPath },
-        onDecision: (decision) => {
-          if (decision.allowed) return;
-          denials.push({ at: performance.now(), text: denialText(decision) });
-          if (denials.length > 200) denials.shift();
-        },
-      });
-      return new EgressGate(folder, socketPath, proxy, denials);
-    } catch (error) {
-      await rm(folder, { recursive: true, force: true });
-      throw error;
-    }
+    const proxy = await createEgressProxy({
+      policy,
+      credentials,
+      onDecision: (decision) => {
+        if (decision.allowed) return;
+        denials.push({ at: performance.now(), text: denialText(decision) });
+        if (denials.length > 200) denials.shift();
+      },
+    });
+    return new EgressGate(proxy, denials);
+  }
+
+  /**
+   * Listens on a unix socket, `DOOR_SOCKET` in a new folder that holds nothing else. Once.
+   * @returns the folder, mode 0700
+   */
+  async openSocket(): Promise<string> {
+    this.#folder ??= await mkdtemp(join(tmpdir(), "moorage-egress-"));
+    await this.#proxy.listen({ path: join(this.#folder, DOOR_SOCKET) });
+    return this.#folder;
+  }
+
+  /** Listens on a port that was opened inside the place. */
+  adopt(listener: Server): void {
+    this.#proxy.adopt(listener);
   }
 
   get counts(): DecisionCounts {
@@ -83,6 +88,6 @@ export class EgressGate {
   /** Nothing gets out after this. Idempotent. */
   async close(): Promise<void> {
     await this.#proxy.close();
-    await rm(this.folder, { recursive: true, force: true });
+    if (this.#folder !== null) await rm(this.#folder, { recursive: true, force: true });
   }
 }

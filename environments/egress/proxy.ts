@@ -32,10 +32,12 @@ import {
 } from "./socks.ts";
 import { judgeFirstBytes, tunnel } from "./tunnel.ts";
 
+export type ListenOn = { readonly path: string } | { readonly port: number };
+
 export interface EgressProxyOptions {
   readonly policy: EgressPolicy;
-  /** A unix socket's path, or a port of 127.0.0.1 (0 for any). */
-  readonly listen: { readonly path: string } | { readonly port: number };
+  /** A unix socket's path, or a port of 127.0.0.1 (0 for any). @default nowhere yet */
+  readonly listen?: ListenOn;
   readonly credentials?: readonly CredentialOptions[];
   /** @default this machine's resolver */
   readonly lookup?: Lookup;
@@ -55,7 +57,11 @@ export interface EgressProxy extends AsyncDisposable {
    * @throws {MoorageError} INVALID_SPEC, and the old policy stays
    */
   setPolicy(policy: EgressPolicy): void;
-  /** Closes the listener and every connection. Idempotent. */
+  /** Listens, once. @throws {Error} when the place is taken */
+  listen(where: ListenOn): Promise<void>;
+  /** Takes connections from a listener that another process made, in a network namespace of its own for example. */
+  adopt(listener: Server): void;
+  /** Closes every listener and every connection. Idempotent. */
   close(): Promise<void>;
 }
 
@@ -79,6 +85,7 @@ class RunningProxy implements EgressProxy {
   readonly #credentials: readonly Credential[];
   readonly #listener: Server;
   readonly #http: HttpServer;
+  readonly #adopted = new Set<Server>();
   readonly #clients = new Set<Socket>();
   readonly #open = new Set<OpenConnection>();
   /** Where the requests on a socket go, when it is a tunnel to a web server without TLS. */
@@ -95,7 +102,15 @@ class RunningProxy implements EgressProxy {
     this.#http = this.#makeHttp();
   }
 
-  async listen(where: EgressProxyOptions["listen"]): Promise<void> {
+  adopt(listener: Server): void {
+    // It was made without our options.
+    Object.assign(listener, { allowHalfOpen: true, noDelay: true });
+    listener.on("connection", (socket: Socket) => this.#accept(socket));
+    listener.on("error", () => {});
+    this.#adopted.add(listener);
+  }
+
+  async listen(where: ListenOn): Promise<void> {
     await new Promise<void>((resolve, reject) => {
       this.#listener.once("error", reject);
       this.#listener.listen(
@@ -136,6 +151,7 @@ class RunningProxy implements EgressProxy {
       if (this.#listener.listening) this.#listener.close(() => resolve());
       else resolve();
     });
+    for (const listener of this.#adopted) listener.close();
     for (const client of this.#clients) client.destroy();
     for (const { server } of this.#open) server.destroy();
     this.#http.close();
@@ -358,6 +374,6 @@ function headText(refusal: Refusal): string {
  */
 export async function createEgressProxy(options: EgressProxyOptions): Promise<EgressProxy> {
   const proxy = new RunningProxy(options);
-  await proxy.listen(options.listen);
+  if (options.listen) await proxy.listen(options.listen);
   return proxy;
 }

@@ -147,7 +147,7 @@ class BubblewrapBackend implements ShellBackend {
         workspace: this.workspace,
         createdAt: new Date().toISOString(),
         keep,
-        folders: [channel, ...(gate ? [gate.folder] : [])],
+        folders: [channel],
         placeholders: [...this.#placeholders],
       });
       const layout = layoutArgv({
@@ -161,7 +161,7 @@ class BubblewrapBackend implements ShellBackend {
         channel,
         workspace: this.workspace,
         env: this.#variables(gate !== null),
-        network: gate ? { socketPath: gate.socketPath } : egress === "none" ? "none" : "open",
+        network: gate ? { onDoor: (listener) => gate.adopt(listener) } : egress === "none" ? "none" : "open",
       });
     } catch (error) {
       await rm(channel, { recursive: true, force: true });

@@ -8,12 +8,13 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { closeSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
+import { Server } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { Readable } from "node:stream";
 import { MoorageError } from "../../../src/errors.ts";
 import { limits } from "../../../src/limits.ts";
-import { DOOR_PORT, DOOR_SCRIPT } from "../../egress/door.ts";
+import { DOOR_PORT, HANDING_DOOR } from "../../egress/door.ts";
 import { quote, quoteAll } from "../../shell/quote.ts";
 import type { ShellStream, StreamEnd } from "../../shell/stream.ts";
 import { CHANNEL } from "./layout.ts";
@@ -28,7 +29,7 @@ export interface SandboxOptions {
   readonly workspace: string;
   /** Variables of every program inside. They reach bwrap by its environment, never by its arguments. */
   readonly env: Readonly<Record<string, string>>;
-  readonly network: "open" | "none" | { readonly socketPath: string };
+  readonly network: "open" | "none" | { readonly onDoor: (listener: Server) => void };
 }
 
 /** Own namespaces, no capabilities, no terminal, the end of its parent its own. */
@@ -123,14 +124,21 @@ export class Sandbox {
       writePrivate(options.channel, "filter", filter),
     ];
     const [file = "", ...argv] = command(options);
+    const hasDoor = typeof options.network !== "string";
     const child = spawn(file, argv, {
       // Where it stands must not keep a folder of the host's busy.
       cwd: "/",
       env: options.env,
       detached: true,
-      // Arguments and filter are read from descriptors 3 and 4; 5 tells what was made.
-      stdio: ["pipe", "pipe", "pipe", ...files, "pipe"],
+      // Arguments and filter are read from descriptors 3 and 4; 5 tells what was made; the door hands its port over.
+      stdio: ["pipe", "pipe", "pipe", ...files, "pipe", ...(hasDoor ? (["ipc"] as const) : [])],
     });
+    const { network } = options;
+    if (typeof network !== "string") {
+      child.once("message", (_, listener) => {
+        if (listener instanceof Server) network.onDoor(listener);
+      });
+    }
     for (const fd of files) closeSync(fd);
     const sandbox = new Sandbox(options, child, stock);
     await Promise.all([sandbox.#ready(), filling]).catch(async (error: unknown) => {
@@ -307,7 +315,7 @@ function command({ network }: SandboxOptions): string[] {
   const outer = ["bwrap", "--unshare-user", "--unshare-net", "--cap-drop", "ALL", "--die-with-parent"];
   // Without it the kernel refuses a root in the inner layer, as it is the outer one's root.
   if (process.getuid?.() === 0) outer.push("--cap-add", "CAP_SETFCAP");
-  const door = [process.execPath, "-e", DOOR_SCRIPT, "--", String(DOOR_PORT), network.socketPath];
+  const door = [process.execPath, "-e", HANDING_DOOR, "--", String(DOOR_PORT)];
   return [...outer, "--dev-bind", "/", "/", "--", ...door, ...sandbox];
 }
 
