@@ -12,10 +12,11 @@ type Factory<Name extends BackendName> = (
 const BACKENDS: { readonly [Name in BackendName]: Factory<Name> | null } = {
   local: async ({ options }, { hostFolder, ...common }) => {
     const { createLocalEnvironment, currentFolder } = await import("./local/index.ts");
-    if (options.isolation === "bubblewrap") {
-      throw new MoorageError("UNSUPPORTED", 'Isolation "bubblewrap" is not available in this version');
-    }
     const workspace = options.workspace ?? hostFolder ?? currentFolder();
+    if (options.isolation === "bubblewrap") {
+      const { createBubblewrapEnvironment } = await import("./local/bubblewrap/index.ts");
+      return createBubblewrapEnvironment({ ...common, workspace, egress: options.egress ?? "open" });
+    }
     return createLocalEnvironment({ ...common, workspace });
   },
   docker: async ({ image, options }, common) => {
@@ -89,6 +90,10 @@ function requireEgress(environment: BaseEnvironment, egress: Egress): void {
   throw new MoorageError(
     "UNSUPPORTED",
     `Cannot restrict egress: the ${environment.backend} backend enforces no such policy here`,
+    {
+      suggestion:
+        "Use a container or local?isolation=bubblewrap, which enforce a policy, or leave egress open.",
+    },
   );
 }
 
@@ -96,12 +101,12 @@ function dockerOptions(options: SpecOptions, { hostFolder, ...common }: PlaceOpt
   const { egress, pids, shm_size: shmSize, read_only: readOnly } = options;
   return {
     ...common,
-    ...pick(options, ["workspace", "memory", "cpus", "pool", "user", "pull", "platform"]),
+    ...pick(options, ["workspace", "memory", "cpus", "pool", "user", "pull", "platform", "unsafe"]),
     ...(hostFolder !== undefined && { mount: hostFolder }),
     ...(pids !== undefined && { pidsLimit: pids }),
     ...(shmSize !== undefined && { shmSize }),
     ...(readOnly !== undefined && { readOnly }),
-    ...(egress !== undefined && { egress: typeof egress === "string" ? egress : egress.allow.join(",") }),
+    ...(egress !== undefined && { egress }),
   };
 }
 

@@ -72,12 +72,23 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
       },
     },
     {
+      backend: "bubblewrap",
+      forms: ["local?isolation=bubblewrap"],
+      check: async () => (await import("./local/bubblewrap/probe.ts")).probeBubblewrap(),
+      // Their records are among the local ones.
+      list: async () => [],
+      reap: async () => [],
+    },
+    {
       backend: "docker",
       forms: ["docker:IMAGE", "docker+attach:CONTAINER"],
       check: async () => {
-        const { createDockerBackend } = await import("./docker/index.ts");
+        const { createDockerBackend, warningsOfEngine } = await import("./docker/index.ts");
         // Nothing of it is started, so that it asks for the engine alone; any image does.
-        return createDockerBackend({ image: "any" }).health();
+        const health = await createDockerBackend({ image: "any" }).health();
+        if (!health.healthy) return health;
+        const warnings = await warningsOfEngine();
+        return { healthy: true, detail: [health.detail ?? "works", ...warnings].join("; ") };
       },
       list: async () => {
         const { listDocker } = await import("./docker/index.ts");

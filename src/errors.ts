@@ -166,6 +166,12 @@ export const ERRORS = {
     retryable: false,
     suggestion: "Mount a folder that holds no engine socket and no kernel file system.",
   },
+  UNSAFE_ENVIRONMENT: {
+    kind: "refused",
+    retryable: false,
+    suggestion:
+      "Use a container without these ways to the host, or have the operator name the rules in `unsafe`.",
+  },
 
   // SSH
   SSH_UNREACHABLE: {

@@ -137,4 +137,16 @@ export const limits = {
   sshSessionRetryMs: 5_000,
   /** Trying to come back after a loss, milliseconds. */
   sshReconnectMs: 20_000,
+  /** A request's head, a SOCKS5 greeting or a ClientHello arrives within this, milliseconds. */
+  egressHeadMs: 10_000,
+  /** Resolving a name and reaching its address, milliseconds. */
+  egressConnectMs: 15_000,
+  /** A connection through the proxy on which nothing moves is closed after this, milliseconds. */
+  egressIdleMs: 10 * 60_000,
+  /** Connections of one environment through its proxy at once. */
+  egressMaxConnections: 512,
+  /** A ClientHello, bytes; post-quantum key shares make real ones about 2 KiB. */
+  egressHelloMaxBytes: 64 * 1024,
+  /** Decisions of the proxy that are kept for lists; all are counted. */
+  egressDecisionsKept: 500,
 } as const;

@@ -50,7 +50,8 @@ export async function revive(
     container = await adoptContainer(client, containerId, settings, true);
     if (await works(container)) return container;
   } catch (error) {
-    if (!isMoorageError(error) || error.code.startsWith("DOCKER_")) throw error;
+    // What must not be used as it is must not be removed for it either.
+    if (!isMoorageError(error) || /^(DOCKER_|UNSUPPORTED)/.test(error.code)) throw error;
     // Any other failure is the container's own, and it will be replaced.
   }
   await container?.detach();

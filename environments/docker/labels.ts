@@ -9,7 +9,11 @@ export const LABELS = {
   container: "moorage.container",
   createdAt: "moorage.created-at",
   keep: "moorage.keep",
+  role: "moorage.role",
 } as const;
+
+/** Role of the companion that is another container's way to the proxy. */
+export const DOOR_ROLE = "door";
 
 /** A token of one orchestrator, beside the owner: two in one process differ. */
 export function newSessionToken(): string {

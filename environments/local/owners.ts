@@ -14,6 +14,10 @@ const Record = z.object({
   workspace: z.string(),
   createdAt: z.string(),
   keep: z.boolean(),
+  /** Folders of a sandbox's own on the host. */
+  folders: z.array(z.string()).default([]),
+  /** What a sandbox made in its workspace to hold the place of protected parts. */
+  placeholders: z.array(z.string()).default([]),
 });
 
 export type LocalRecord = z.output<typeof Record>;
@@ -22,7 +26,10 @@ function folder(stateDir: string): string {
   return join(stateDir, "local");
 }
 
-export async function writeRecord(stateDir: string, record: Omit<LocalRecord, "owner">): Promise<void> {
+export async function writeRecord(
+  stateDir: string,
+  record: Omit<z.input<typeof Record>, "owner">,
+): Promise<void> {
   await makePrivateFolder(folder(stateDir));
   const path = join(folder(stateDir), `${record.id}.json`);
   const temporary = `${path}.${process.pid}.tmp`;

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { limits } from "../../src/limits.ts";
 import { processWorkerId } from "../shell/process-record.ts";
 import { WORKER_MARKER } from "../shell/worker.ts";
+import { releasePlaceholders } from "./bubblewrap/claims.ts";
 import { isOrphan, type LocalRecord, readRecords, removeRecord } from "./owners.ts";
 
 export interface ReapedEnvironment {
@@ -90,6 +91,8 @@ export async function reapLocal(options: ReapOptions): Promise<readonly ReapedEn
     for (const folder of new Set(folders)) {
       await rm(join(folder, `.moorage-${uid}`, record.id), { recursive: true, force: true });
     }
+    for (const folder of record.folders) await rm(folder, { recursive: true, force: true });
+    await releasePlaceholders(options.stateDir, record);
     if (ended.survivors.length === 0) await removeRecord(options.stateDir, record.id);
     reaped.push({ id: record.id, ...ended });
   }

@@ -38,4 +38,6 @@ export interface ShellBackend {
   recover(error: MoorageError): Promise<Recovery | null>;
   /** Says more about an exit code that the backend caused, such as 137 by a memory limit; null when it did not. */
   explainExit?(exitCode: number, startedAt: number): Promise<string | null>;
+  /** What a policy refused since `startedAt` (performance.now), for the notes of a command's result. */
+  refusalsSince?(startedAt: number): readonly string[];
 }

@@ -379,6 +379,7 @@ class ShellEnvironment extends BaseEnvironment {
       adopt: (yielded) => this.#adopt(yielded),
       explainExit: async (exitCode, startedAt) =>
         (await this.#backend.explainExit?.(exitCode, startedAt)) ?? null,
+      refusalsSince: (startedAt) => this.#backend.refusalsSince?.(startedAt) ?? [],
     };
   }
 

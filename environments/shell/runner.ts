@@ -39,6 +39,7 @@ export interface RunnerHost {
   gone(worker: Worker): Promise<void>;
   adopt(yielded: YieldedCommand): string;
   explainExit(exitCode: number, startedAt: number): Promise<string | null>;
+  refusalsSince(startedAt: number): readonly string[];
 }
 
 export interface RunRequest {
@@ -367,6 +368,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
         const why = await host.explainExit(exitCode, startedAt);
         if (why) notes.push(why);
       }
+      notes.push(...host.refusalsSince(startedAt));
       const result: ExecResult = {
         exitCode: stopped ? null : exitCode,
         signal: end.signal,

@@ -400,6 +400,7 @@ describe("reapDocker()", () => {
         createdAt: "2026-01-01",
         owner: "dead",
         kept: false,
+        isDoor: false,
       },
     ]);
     expect(report.failed.map(({ entry: { name } }) => name)).toEqual(["stuck"]);
