@@ -89,6 +89,15 @@ export const limits = {
   fileHashMaxBytes: 256 * 1024 * 1024,
   /** Special files must answer within this, milliseconds. */
   fileOpTimeoutMs: 60_000,
+  /** Entries of one folder that is mirrored or checkpointed. */
+  treeMaxEntries: 400_000,
+  /** A tar header's own records, names above all, bytes. */
+  tarRecordMaxBytes: 1024 * 1024,
+  /** Contents sent into an environment in one request, bytes. */
+  treeBatchBytes: 8 * 1024 * 1024,
+  /** Scanning, hashing or moving one folder, milliseconds. */
+  treeTimeoutMs: 30 * 60_000,
+
   /** search_files results without a limit of their own. */
   searchDefaultLimit: 50,
   /** One matched line in a search result, characters. */
