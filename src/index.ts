@@ -12,6 +12,8 @@ export {
   type ToolCall,
   toOpenAi,
 } from "./call.ts";
+export type { CheckpointSettings, RestoreOptions, RestoreReport } from "./checkpoints/checkpoints.ts";
+export type { CheckpointInfo } from "./checkpoints/store.ts";
 export { type Config, configPath, readConfig } from "./config.ts";
 export { type ErrorCode, type ErrorKind, type ErrorReport, isMoorageError, MoorageError } from "./errors.ts";
 export type { EventListener, MoorageEvent } from "./events.ts";

@@ -44,6 +44,11 @@ export function parentOf(path: string): string {
   return slash < 0 ? "" : path.slice(0, slash);
 }
 
+/** Whether a path lies in a folder. */
+export function isUnder(path: string, folder: string): boolean {
+  return folder === "" || path.startsWith(`${folder}/`);
+}
+
 /** Compares paths so that a folder comes before what is in it. */
 export function byPath(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
