@@ -25,6 +25,7 @@ export class Blobs {
   readonly #folder: string;
   /** Packs that were seen to be there. */
   readonly #seen = new Set<string>();
+  #losses = 0;
   #lastPack: { readonly integrity: string; readonly bytes: Buffer } | null = null;
 
   constructor(database: DatabaseSync, stateFolder: string) {
@@ -50,7 +51,7 @@ export class Blobs {
     if (!row) return false;
     if (this.#seen.has(row.integrity)) return true;
     const there = await cacache.get.hasContent(this.#folder, row.integrity);
-    if (!there) this.#forgetPack(row.pack);
+    if (!there) this.#lose(row.pack);
     else this.#seen.add(row.integrity);
     return there !== false;
   }
@@ -74,7 +75,7 @@ export class Blobs {
         )
       )
         throw error;
-      this.#forgetPack(row.pack);
+      this.#lose(row.pack);
       return null;
     }
     const content = this.#lastPack.bytes.subarray(row.start, row.start + row.length);
@@ -164,6 +165,18 @@ export class Blobs {
       length: Number(row.length),
       integrity: String(row.integrity),
     };
+  }
+
+  /** How many packs were found to be gone or damaged. */
+  get losses(): number {
+    return this.#losses;
+  }
+
+  /** What was in a lost pack is stored anew when it is met again, so nobody may go by what was stored once. */
+  #lose(pack: number): void {
+    this.#losses += 1;
+    this.#forgetPack(pack);
+    this.#database.exec("DELETE FROM memories");
   }
 
   #forgetPack(pack: number): void {

@@ -56,7 +56,7 @@ export class Checkpoints implements AsyncDisposable {
   readonly #settings: CheckpointSettings;
   #store: Promise<CheckpointStore> | null = null;
   readonly #places = new WeakMap<BaseEnvironment, Promise<Place>>();
-  readonly #memories = new Map<string, ScanMemory>();
+  readonly #memories = new Map<string, { readonly losses: number; readonly scan: ScanMemory }>();
   /** Until when a place goes without checkpoints of its tree. */
   readonly #resting = new Map<string, number>();
   readonly #queues = new Map<string, Promise<unknown>>();
@@ -277,15 +277,22 @@ export class Checkpoints implements AsyncDisposable {
     isInTurn = false,
   ) {
     const work = async () => {
-      const remembered = this.#memories.get(place.key) ?? store.recall(place.key);
-      const taken = await once(() =>
-        takeTree(store, environment, place, { ...options, ...this.#cap() }, remembered),
-      );
+      const known = this.#memories.get(place.key);
+      const remembered = known?.losses === store.blobs.losses ? known.scan : store.recall(place.key);
+      const take = (memory: ScanMemory) =>
+        takeTree(store, environment, place, { ...options, ...this.#cap() }, memory);
+      // What the memory names may have been pruned since; then everything is looked at.
+      const taken = await take(remembered).catch((error: unknown) => {
+        if (!isGone(error)) throw error;
+        return take(new Map());
+      });
+      // A mere look stores nothing, so its hashes are no memory of what is in the store.
+      if (options.reason === null) return taken;
       const isChanged =
         taken.memory.size !== remembered.size ||
         [...taken.memory].some(([path, { stamp }]) => remembered.get(path)?.stamp !== stamp);
       if (isChanged) store.remember(place.key, taken.memory);
-      this.#memories.set(place.key, taken.memory);
+      this.#memories.set(place.key, { losses: store.blobs.losses, scan: taken.memory });
       this.#pruneSoon(store);
       return taken;
     };
@@ -355,9 +362,13 @@ async function once<Value>(take: () => Promise<Value>): Promise<Value> {
   try {
     return await take();
   } catch (error) {
-    if (!isMoorageError(error, "INTERNAL") || !/contents are gone/.test(error.message)) throw error;
+    if (!isGone(error)) throw error;
     return take();
   }
+}
+
+function isGone(error: unknown): boolean {
+  return isMoorageError(error, "INTERNAL") && /contents are gone/.test(error.message);
 }
 
 /** A checkpoint that was asked for by a reason. */

@@ -5,6 +5,7 @@
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import type { MoorageError } from "../errors.ts";
 import { nearest } from "../nearest.ts";
+import type { RestoreOptions } from "./checkpoints.ts";
 import { badUsage, oneOf } from "./failure.ts";
 import { version } from "./version.ts";
 
@@ -178,6 +179,8 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
       finish(await mcp(options));
     });
 
+  addCheckpoints(program, finish);
+
   program
     .command("ps")
     .summary("list live environments and their background processes")
@@ -242,6 +245,75 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
     });
 
   return program;
+}
+
+function addCheckpoints(program: Command, finish: (exitCode: number) => void): void {
+  const checkpoints = program
+    .command("checkpoints")
+    .summary("list what can be undone, and undo it")
+    .description(
+      "Before a tool call that can change files, what it can change is kept on this host, out of the agent's reach. These commands list that, compare it with the present and bring it back.",
+    )
+    .usage("COMMAND [OPTIONS]");
+  checkpoints
+    .command("list")
+    .description("Lists checkpoints, newest first.")
+    .option("--workspace <folder>", "only those of this folder of the host, of folders in it and around it")
+    .addOption(json("print them as one JSON object"))
+    .addHelpText("after", example("moor checkpoints list --workspace .", "What can be undone here."))
+    .action(async (options: JsonOption & { readonly workspace?: string }) => {
+      const { listCheckpoints } = await import("./checkpoints.ts");
+      finish(await listCheckpoints(options));
+    });
+  checkpoints
+    .command("show")
+    .description("Lists what a checkpoint knows of each path, and what it left out.")
+    .argument("<id>", "checkpoint")
+    .addOption(json("print it as one JSON object"))
+    .addHelpText("after", example("moor checkpoints show cp-0123456789ab", "Paths, kinds and modes."))
+    .action(async (id: string, options: JsonOption) => {
+      const { showCheckpoint } = await import("./checkpoints.ts");
+      finish(await showCheckpoint(id, options));
+    });
+  common(checkpoints.command("create"))
+    .description("Checkpoints the whole workspace now.")
+    .argument("[reason]", "what stands in the list")
+    .addOption(json("print it as one JSON object"))
+    .addHelpText("after", example("moor checkpoints create 'before the merge' -e local", "Prints its id."))
+    .action(async (reason: string | undefined, options: CommonOptions) => {
+      const { createCheckpoint } = await import("./checkpoints.ts");
+      finish(await createCheckpoint(reason, options));
+    });
+  common(checkpoints.command("diff"))
+    .description("Shows what was changed between a checkpoint and the present.")
+    .argument("<id>", "checkpoint")
+    .argument("[paths...]", "only these paths, relative to the workspace")
+    .addOption(json("print {checkpoint, diff} as one JSON object"))
+    .addHelpText(
+      "after",
+      example("moor checkpoints diff cp-0123456789ab -e local", "As a unified difference."),
+    )
+    .action(async (id: string, paths: string[], options: CommonOptions) => {
+      const { diffCheckpoint } = await import("./checkpoints.ts");
+      finish(await diffCheckpoint(id, paths, options));
+    });
+  common(checkpoints.command("restore"))
+    .description(
+      "Makes the workspace what it was at a checkpoint. The present is checkpointed first, so that this can be undone too. What no tool call made since stays and is listed. Ends with 1 when something could not be restored.",
+    )
+    .argument("<id>", "checkpoint")
+    .argument("[paths...]", "only these paths and what is in them, relative to the workspace")
+    .option("--dry-run", "change nothing, and say what would be changed")
+    .option("--remove-others", "also remove what came since by other hands than a tool call's")
+    .addOption(json("print the outcome as one JSON object"))
+    .addHelpText(
+      "after",
+      example("moor checkpoints restore cp-0123456789ab src -e local", "Only the folder src."),
+    )
+    .action(async (id: string, paths: string[], options: RestoreOptions) => {
+      const { restoreCheckpoint } = await import("./checkpoints.ts");
+      finish(await restoreCheckpoint(id, paths, options));
+    });
 }
 
 /** All commands with words of their own, depth first, for the reference page. */

@@ -221,6 +221,9 @@ describe("checkpoints", () => {
     expect(text).toContain("+three\n");
     expect(text).toContain("--- /dev/null\n+++ b/n\n");
     expect(text).toContain("bin: binary or large contents differ");
+    // To look is not to store: what was looked at is stored when it is to be undone.
+    await f.restore(checkpoint);
+    expect(readFileSync(f.at("a"), "utf8")).toBe("one\ntwo\n");
   });
 
   it("a file that cannot be restored is listed as failed, and the rest is restored (CP-25)", async ({
@@ -289,6 +292,12 @@ describe("checkpoints", () => {
     const next = await f.call("write_file", { path: "a", content: "3" });
     await f.restore(next.checkpoint);
     expect(readFileSync(f.at("a"), "utf8")).toBe("2");
+    rmSync(join(f.stateDir, "checkpoints/contents"), { recursive: true });
+    writeFileSync(f.at("b"), "b");
+    expect((await f.restore(next.checkpoint)).failed).toEqual([]);
+    const tree = await f.call("terminal", { command: "rm a b" });
+    expect((await f.restore(tree.checkpoint)).failed).toEqual([]);
+    expect(Object.keys(picture(f.workspace))).toEqual(["a", "b"]);
   });
 
   it("begins a new index when the old one is damaged", async () => {
