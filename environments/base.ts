@@ -448,6 +448,8 @@ export interface TreeWriter {
     },
     content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
   ): Promise<void>;
+  /** Takes a staged file back. */
+  unstage(path: string): void;
   /**
    * Puts everything in place, follows no link on the way, and looks at what came of it. A folder in the place of a
    * file must be among what is removed.
@@ -488,6 +490,11 @@ export interface EnvironmentTree {
     options: { readonly maxBytes: number; readonly cwd?: string; readonly timeoutMs?: number },
   ): Promise<readonly CapturedFile[]>;
   writer(root: string): TreeWriter;
+  /**
+   * Names the place: the same word for as long as the place lives, also for another orchestrator, and another one for
+   * every other place. Kept in the environment's home folder; the environment's `id` where that cannot be written.
+   */
+  identity(): Promise<string>;
 }
 
 export type Health =

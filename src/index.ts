@@ -3,6 +3,7 @@
 export type * from "../environments/base.ts";
 export { BaseEnvironment } from "../environments/base.ts";
 export type { EnvironmentSpec } from "../environments/spec.ts";
+export type { SyncOptions, SyncReport } from "../environments/sync/mirror.ts";
 export {
   type CallOptions,
   type CallResult,
@@ -20,7 +21,7 @@ export type { EventListener, MoorageEvent } from "./events.ts";
 export { limits } from "./limits.ts";
 export type { HiddenTool, ToolFormats, ToolListing, VisibleTool } from "./listing.ts";
 export type { CallInProgress, Middleware, Next } from "./middleware.ts";
-export { createMoorage, type Moorage, type MoorageOptions } from "./moorage.ts";
+export { createMoorage, type Moorage, type MoorageOptions, type SyncCallOptions } from "./moorage.ts";
 export {
   type Availability,
   defineTool,

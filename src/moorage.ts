@@ -6,6 +6,7 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createEnvironment } from "../environments/backends.ts";
 import { BaseEnvironment, type Health } from "../environments/base.ts";
+import type { SyncOptions, SyncReport } from "../environments/sync/mirror.ts";
 import { AvailabilityCache, type AvailabilityChange } from "./availability.ts";
 import type { CallOptions, CallResult, ToolCall } from "./call.ts";
 import { type CheckpointSettings, Checkpoints } from "./checkpoints/checkpoints.ts";
@@ -62,6 +63,11 @@ export interface MoorageOptions {
   readonly clock?: Clock;
 }
 
+export interface SyncCallOptions extends Omit<SyncOptions, "stateDir"> {
+  /** @default the first one */
+  readonly environment?: string;
+}
+
 export interface Moorage extends AsyncDisposable {
   /** Names of the environments; the first one is the default. */
   readonly environments: readonly string[];
@@ -77,6 +83,13 @@ export interface Moorage extends AsyncDisposable {
   environment(name?: string): BaseEnvironment;
   /** Takes, lists and restores checkpoints, also when none are taken before calls. */
   readonly checkpoints: Checkpoints;
+  /**
+   * Mirrors a folder of the host into an environment's workspace, or back, or both. What both sides changed stays on
+   * both and is reported.
+   *
+   * @param folder absolute, or relative to the cwd
+   */
+  sync(folder: string, options: SyncCallOptions): Promise<SyncReport>;
   /** Asks every environment now, side by side. */
   health(): Promise<Readonly<Record<string, Health>>>;
   /** @returns a function that takes the listener off */
@@ -141,6 +154,7 @@ class Runtime implements Moorage {
   readonly environments: readonly string[];
   readonly checkpoints: Checkpoints;
   readonly #places: ReadonlyMap<string, Place>;
+  readonly #state: string;
   readonly #events: EventHub;
   readonly #clock: Clock;
   readonly #availability: AvailabilityCache;
@@ -155,6 +169,7 @@ class Runtime implements Moorage {
   #stopped: Promise<void> | null = null;
 
   constructor({ options, registry, isEnabled, places, events, stopServing, state }: RuntimeParts) {
+    this.#state = state;
     const { checkpoints = true } = options;
     this.checkpoints = new Checkpoints(state, typeof checkpoints === "boolean" ? {} : checkpoints);
     this.#stopServing = stopServing;
@@ -215,6 +230,11 @@ class Runtime implements Moorage {
       "INVALID_ARGUMENTS",
       `There is no environment "${name ?? ""}"${didYouMean(name ?? "", known)} (there are: ${known.join(", ")})`,
     );
+  }
+
+  async sync(folder: string, { environment, ...options }: SyncCallOptions): Promise<SyncReport> {
+    const { mirror } = await import("../environments/sync/mirror.ts");
+    return mirror(resolve(folder), this.environment(environment), { ...options, stateDir: this.#state });
   }
 
   async health(): Promise<Readonly<Record<string, Health>>> {

@@ -116,7 +116,7 @@ class ShellEnvironment extends BaseEnvironment {
       environmentId: this.id,
     });
     this.files = createFiles(this.#system, { workspace: () => this.workspace });
-    this.tree = createTree(this.#system, { workspace: () => this.workspace });
+    this.tree = createTree(this.#system, { id: this.id, workspace: () => this.workspace });
     this.#shellProcesses = createProcesses(this.#system, {
       environmentId: this.id,
       workspace: () => this.workspace,

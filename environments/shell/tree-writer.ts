@@ -8,7 +8,7 @@ import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, TreeChanges, TreeOutcome, TreeWriter } from "../base.ts";
 import { judgeOutcome, requireInside } from "../tree/host-writer.ts";
-import { byPath, OUR_PREFIX, parentOf } from "../tree/names.ts";
+import { byPath, foldersOn, OUR_PREFIX, parentOf } from "../tree/names.ts";
 import { encodeTarHeader, TAR_END, tarPadding } from "../tree/tar.ts";
 import { quote } from "./quote.ts";
 import type { SystemShell } from "./stream.ts";
@@ -25,7 +25,7 @@ export class ShellWriter implements TreeWriter {
   readonly #root: string;
   readonly #scan: EnvironmentTree["scan"];
   readonly #stage = `${STAGE_PREFIX}${randomBytes(8).toString("hex")}`;
-  readonly #files: Staged[] = [];
+  readonly #files = new Map<string, Staged>();
   #begun = false;
   #ended = false;
   #batch: Uint8Array[] = [];
@@ -42,7 +42,12 @@ export class ShellWriter implements TreeWriter {
     requireInside(file.path);
     if (file.size > limits.treeBatchBytes) await this.#stageLarge(file, content);
     else await this.#stageSmall(file, content);
-    this.#files.push(file);
+    this.#files.set(file.path, file);
+  }
+
+  unstage(path: string): void {
+    // Its content stays in the folder for staged files, and goes with it.
+    this.#files.delete(path);
   }
 
   async finish(changes: TreeChanges): Promise<TreeOutcome> {
@@ -64,7 +69,13 @@ export class ShellWriter implements TreeWriter {
       );
       if (exitCode !== 0) throw rootError(exitCode, "write", this.#root, stderr);
       this.#ended = true;
-      const outcome = await judgeOutcome(this.#scan, this.#root, this.#files, changes, new Map());
+      const outcome = await judgeOutcome(
+        this.#scan,
+        this.#root,
+        [...this.#files.values()],
+        changes,
+        new Map(),
+      );
       return { ...outcome, failed: outcome.failed.map((each) => withReason(each, stderr)) };
     } finally {
       await this.discard();
@@ -165,7 +176,7 @@ s=${this.#stage}${make}`;
 
   /** Its bytes are the names' own, so it is handed in as data and read by the shell. */
   #finishScript({ remove = [], folders = [], links = [], modes = [] }: TreeChanges): string {
-    const placed = [...this.#files, ...links].map(({ path }) => path);
+    const placed = [...this.#files.values(), ...links].map(({ path }) => path);
     const made = folders.map(({ path }) => path);
     const touched = new Set([...placed, ...remove, ...made].map(parentOf));
     const kinds = [...folders, ...modes];
@@ -219,13 +230,8 @@ function moveLines(folder: string, paths: readonly string[]): string[] {
 /** A test that no folder on the way is a link: nothing is done through one. */
 function noLink(folder: string): string {
   if (folder === "") return ":";
-  const tests = [...ancestors(folder), folder].map((each) => `[ ! -L ${here(each)} ]`);
+  const tests = [...foldersOn(folder), folder].map((each) => `[ ! -L ${here(each)} ]`);
   return tests.join(" && ");
-}
-
-function ancestors(path: string): string[] {
-  const parent = parentOf(path);
-  return parent === "" ? [] : [...ancestors(parent), parent];
 }
 
 /** A line for as many paths of one folder as it holds, folder by folder, parents first. */

@@ -1,4 +1,5 @@
 /** `tree` inside an environment, by the programs that every Linux system has: GNU's or BusyBox's. */
+import { randomBytes } from "node:crypto";
 import { MoorageError, toMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, TreeFile } from "../base.ts";
@@ -15,9 +16,13 @@ import { ShellWriter } from "./tree-writer.ts";
 /**
  * Makes the tree of an environment. The shell must have `FILE_LIBRARY` defined.
  *
+ * @param facts.id of the environment
  * @param facts.workspace where the relative paths of `capture` start
  */
-export function createTree(system: SystemShell, facts: { workspace: () => string }): EnvironmentTree {
+export function createTree(
+  system: SystemShell,
+  facts: { readonly id: string; readonly workspace: () => string },
+): EnvironmentTree {
   const scan: EnvironmentTree["scan"] = (root, options) => scanTree(system, root, options);
   return {
     scan,
@@ -25,7 +30,21 @@ export function createTree(system: SystemShell, facts: { workspace: () => string
     pack: (root, paths, take, options) => packTree(system, root, paths, take, options),
     capture: (paths, options) => captureFiles(system, facts, paths, options),
     writer: (root) => new ShellWriter(system, root, scan),
+    identity: () => identityOf(system, facts.id),
   };
+}
+
+async function identityOf(system: SystemShell, id: string): Promise<string> {
+  const fresh = randomBytes(16).toString("hex");
+  // Of two that begin at once the second finds the first one's word.
+  const { stdout } = await system.run(`[ -n "\${HOME-}" ] || exit 0
+d=\${XDG_STATE_HOME:-$HOME/.local/state}/moorage f=$d/place
+umask 077
+[ -s "$f" ] || { mkdir -p "$d" && set -C && printf '%s\n' ${fresh} >"$f"; } 2>/dev/null
+[ ! -f "$f" ] || head -n 1 "$f" 2>/dev/null
+exit 0`);
+  const word = stdout.toString("latin1").trim();
+  return /^[0-9a-f]{32}$/.test(word) ? word : id;
 }
 
 type RunOptions = Parameters<EnvironmentTree["hash"]>[2];

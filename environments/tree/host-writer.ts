@@ -22,7 +22,7 @@ import { MoorageError } from "../../src/errors.ts";
 import type { EnvironmentTree, TreeChanges, TreeOutcome, TreeWriter } from "../base.ts";
 import { judgeOwner, ownerLabel } from "../owner.ts";
 import { HostFolders } from "./host-folders.ts";
-import { byPath, isInside, isOurs, OUR_PREFIX, parentOf } from "./names.ts";
+import { byPath, foldersOn, isInside, isOurs, OUR_PREFIX, parentOf } from "./names.ts";
 
 type Staged = Parameters<TreeWriter["stage"]>[0];
 
@@ -36,6 +36,7 @@ export class HostWriter implements TreeWriter {
   readonly #failed = new Map<string, string>();
   #stage: string | null = null;
   #ended = false;
+  #count = 0;
 
   constructor(root: string, scan: EnvironmentTree["scan"]) {
     this.#folders = new HostFolders(root);
@@ -45,7 +46,7 @@ export class HostWriter implements TreeWriter {
   async stage(file: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
     if (this.#ended) throw new TypeError("The writer has ended");
     requireInside(file.path);
-    const name = `${this.#stageFolder()}/${this.#files.size}`;
+    const name = `${this.#stageFolder()}/${this.#count++}`;
     const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
     const descriptor = openSync(this.#folders.at(name), flags, 0o600);
     let bytes = 0;
@@ -71,6 +72,10 @@ export class HostWriter implements TreeWriter {
     chmodSync(at, file.mode);
     utimesSync(at, file.modifiedAt, file.modifiedAt);
     this.#files.set(file.path, { ...file, name });
+  }
+
+  unstage(path: string): void {
+    this.#files.delete(path);
   }
 
   async finish(changes: TreeChanges): Promise<TreeOutcome> {
@@ -221,12 +226,6 @@ export async function judgeOutcome(
     judge(path, present.get(path)?.linkTarget === target, "the link could not be put in place");
   }
   return { done, failed };
-}
-
-/** The folders on the way to a path. */
-function foldersOn(path: string): string[] {
-  const parent = parentOf(path);
-  return parent === "" ? [] : [...foldersOn(parent), parent];
 }
 
 function pathOf({ path }: { readonly path: string }): string {

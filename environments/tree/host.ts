@@ -20,8 +20,8 @@ import { HostFolders } from "./host-folders.ts";
 import { HostWriter } from "./host-writer.ts";
 import { byPath, isInside, isOurs, OUR_PREFIX } from "./names.ts";
 
-/** What sync needs of a folder of the host; only environments capture. */
-export type HostTree = Omit<EnvironmentTree, "capture">;
+/** What sync needs of a folder of the host. */
+export type HostTree = Omit<EnvironmentTree, "capture" | "identity">;
 
 /** Entries looked at before others get their turn. */
 const BATCH = 500;

@@ -44,6 +44,12 @@ export function parentOf(path: string): string {
   return slash < 0 ? "" : path.slice(0, slash);
 }
 
+/** The folders on the way to a path, outermost first. */
+export function foldersOn(path: string): string[] {
+  const parent = parentOf(path);
+  return parent === "" ? [] : [...foldersOn(parent), parent];
+}
+
 /** Whether a path lies in a folder. */
 export function isUnder(path: string, folder: string): boolean {
   return folder === "" || path.startsWith(`${folder}/`);

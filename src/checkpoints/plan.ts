@@ -1,5 +1,5 @@
 /** From what was and what is to what has to be done. */
-import { isUnder, parentOf } from "../../environments/tree/names.ts";
+import { foldersOn, isUnder } from "../../environments/tree/names.ts";
 import type { Moment } from "./moment.ts";
 import { type PathState, sameState } from "./states.ts";
 
@@ -54,7 +54,7 @@ export function planRestore(
     }
   }
   // A folder with something in it that stays, stays as well.
-  const staying = new Set([...others, ...left].flatMap(foldersOf));
+  const staying = new Set([...others, ...left].flatMap(foldersOn));
   for (const path of remove) {
     if (present.get(path)?.kind === "directory" && staying.has(path) && !set.has(path)) {
       remove.delete(path);
@@ -63,7 +63,7 @@ export function planRestore(
   }
   for (const path of [...set.keys()]) {
     // The folders on the way to what comes back, as they were.
-    for (const folder of foldersOf(path)) {
+    for (const folder of foldersOn(path)) {
       const state = moment.states.get(folder);
       if (state?.kind === "directory" && !sameState(state, present.get(folder))) {
         set.set(folder, state);
@@ -73,9 +73,4 @@ export function planRestore(
     }
   }
   return { set, remove: [...remove], others: others.sort(), left: left.sort() };
-}
-
-function foldersOf(path: string): string[] {
-  const parent = parentOf(path);
-  return parent === "" ? [] : [...foldersOf(parent), parent];
 }

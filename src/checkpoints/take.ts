@@ -26,11 +26,11 @@ export interface Place {
 export async function findPlace(environment: BaseEnvironment): Promise<Place> {
   await environment.start();
   const root = await environment.files.realPath(environment.workspace);
-  const { exposedHostPaths, id, backend } = environment.info();
+  const { exposedHostPaths, backend } = environment.info();
   const [exposed] = exposedHostPaths;
   const host = exposed === "/" ? root : exposed;
   const isFolder = host !== undefined && exposedHostPaths.length === 1;
-  return { key: isFolder ? `host:${host}` : `${backend}:${id}:${root}`, root };
+  return { key: isFolder ? `host:${host}` : `${backend}:${await environment.tree.identity()}:${root}`, root };
 }
 
 /** Checkpoints the paths that a call is about to write. */

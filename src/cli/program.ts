@@ -14,6 +14,7 @@ export interface CommonOptions {
   readonly environment?: readonly string[];
   readonly workspace?: string;
   readonly config?: string;
+  readonly sync?: string;
   readonly json?: boolean;
 }
 
@@ -179,6 +180,7 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
       finish(await mcp(options));
     });
 
+  addSync(program, finish);
   addCheckpoints(program, finish);
 
   program
@@ -245,6 +247,36 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
     });
 
   return program;
+}
+
+function addSync(program: Command, finish: (exitCode: number) => void): void {
+  const sync = program
+    .command("sync")
+    .summary("mirror a folder of this host and an environment's workspace")
+    .description(
+      "Mirrors a folder of this host and an environment's workspace, for environments that cannot mount it. Files that .gitignore leaves out stay where they are, and what both sides changed stays on both and is reported. git's own folder goes there and never comes back. Ends with 1 when there are conflicts.",
+    )
+    .usage("COMMAND [OPTIONS]");
+  const words = {
+    push: "Makes the workspace what the folder is, except for what was changed there since the last time.",
+    pull: "Makes the folder what the workspace is, except for what was changed here since the last time.",
+    status: "Says what push and pull would do, and changes nothing.",
+  } as const;
+  // The keys of a constant object.
+  for (const action of Object.keys(words) as (keyof typeof words)[]) {
+    common(sync.command(action))
+      .description(words[action])
+      .argument("[folder]", "folder of this host", ".")
+      .addOption(json("print the outcome as one JSON object"))
+      .addHelpText(
+        "after",
+        example(`moor sync ${action} . -e docker+attach:web`, "With a container that runs already."),
+      )
+      .action(async (folder: string, options: CommonOptions) => {
+        const { syncFolder } = await import("./sync.ts");
+        finish(await syncFolder(action, folder, options));
+      });
+  }
 }
 
 function addCheckpoints(program: Command, finish: (exitCode: number) => void): void {
@@ -400,6 +432,10 @@ function common(command: Command): Command {
     .option(
       "--workspace <folder>",
       "folder of this host to work on: run there, or mounted into the container",
+    )
+    .option(
+      "--sync <folder>",
+      "copy this folder of the host into the workspace first, and changes both ways at the end",
     )
     .option("--config <file>", "read named environments and defaults from this file (moorage.yaml)");
 }

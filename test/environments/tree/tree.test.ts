@@ -29,5 +29,5 @@ describe.each(["bash", "dash", "busybox"] as const)("tree in %s", (kind) => {
     shell = await createFileShell({ kind, home: base, umask: "022" });
   });
   afterAll(() => shell[Symbol.asyncDispose]());
-  treeCases(() => ({ tree: createTree(shell, { workspace: () => base }), fresh }));
+  treeCases(() => ({ tree: createTree(shell, { id: "tree", workspace: () => base }), fresh }));
 });
