@@ -89,6 +89,30 @@ export const limits = {
   fileHashMaxBytes: 256 * 1024 * 1024,
   /** Special files must answer within this, milliseconds. */
   fileOpTimeoutMs: 60_000,
+  /** Entries of one folder that is mirrored or checkpointed. */
+  treeMaxEntries: 400_000,
+  /** A tar header's own records, names above all, bytes. */
+  tarRecordMaxBytes: 1024 * 1024,
+  /** Contents sent into an environment in one request, bytes. */
+  treeBatchBytes: 8 * 1024 * 1024,
+  /** Scanning, hashing or moving one folder, milliseconds. */
+  treeTimeoutMs: 30 * 60_000,
+
+  /** A file that a checkpoint holds, bytes; larger ones are listed as left out. */
+  checkpointFileMaxBytes: 32 * 1024 * 1024,
+  /** Looking at and storing a tree before one command, milliseconds; what is not done by then is listed as left out. */
+  checkpointBudgetMs: 5_000,
+  /** After a tree passed its time budget, later commands go without a checkpoint of it for this long, milliseconds. */
+  checkpointBackOffMs: 60_000,
+  /** Contents of all checkpoints, bytes; the oldest go first. */
+  checkpointStoreMaxBytes: 2 * 1024 * 1024 * 1024,
+  /** Checkpoints older than this are removed, milliseconds. */
+  checkpointMaxAgeMs: 30 * 24 * 3600_000,
+  /** Checkpoints kept of one folder. */
+  checkpointMaxCount: 1_000,
+  /** Changed contents that are fetched without asking for their hashes first, bytes. */
+  checkpointFetchBytes: 4 * 1024 * 1024,
+
   /** search_files results without a limit of their own. */
   searchDefaultLimit: 50,
   /** One matched line in a search result, characters. */

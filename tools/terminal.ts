@@ -46,6 +46,7 @@ const output = z.object({
   left_running: z.array(leftProcess).optional().describe("Processes that the command left behind."),
   exit_code_meaning: z.string().optional(),
   note: z.string().optional(),
+  checkpoint: z.string().optional().describe("The user can restore the workspace as it was before."),
   session_id: z.string().optional().describe("Id of the background process, for the process tool."),
 });
 
@@ -70,6 +71,7 @@ export const terminal = registerTool({
   permissions: ["terminal:execute"],
   access: "high-impact",
   mutates: true,
+  command: ({ command }) => shellLines(command),
   idempotent: false,
   parallel: "never",
   // The handler itself cuts what can be read on elsewhere; this only bounds what JSON makes of it.

@@ -13,6 +13,7 @@ import {
   type EnvironmentOutputs,
   type EnvironmentProcess,
   type EnvironmentProcesses,
+  type EnvironmentTree,
   type ExecOptions,
   type ExecResult,
   type Health,
@@ -44,6 +45,7 @@ import type { ShellKind } from "./script.ts";
 import { Session } from "./session.ts";
 import { emptyState, type ShellState, toBytes } from "./state.ts";
 import { ResidentSystemShell } from "./system.ts";
+import { createTree } from "./tree.ts";
 import { WORKER_MARKER, type Worker, type WorkerFacts } from "./worker.ts";
 import { YieldedProcess } from "./yielded.ts";
 
@@ -66,6 +68,7 @@ export function randomEnvironmentId(): string {
 class ShellEnvironment extends BaseEnvironment {
   readonly id: string;
   readonly files: EnvironmentFiles;
+  readonly tree: EnvironmentTree;
   readonly processes: EnvironmentProcesses;
   readonly outputs: EnvironmentOutputs;
   readonly #backend: ShellBackend;
@@ -114,6 +117,7 @@ class ShellEnvironment extends BaseEnvironment {
       environmentId: this.id,
     });
     this.files = createFiles(this.#system, { workspace: () => this.workspace });
+    this.tree = createTree(this.#system, { id: this.id, workspace: () => this.workspace });
     this.#shellProcesses = createProcesses(this.#system, {
       environmentId: this.id,
       workspace: () => this.workspace,
