@@ -1,7 +1,7 @@
 /** Takes checkpoints: of named files in one request, of a whole tree in a scan and what changed since the last. */
 import type { BaseEnvironment, CapturedFile, TreeEntry } from "../../environments/base.ts";
 import { bytesOf, isOurs, showName } from "../../environments/tree/names.ts";
-import { isMoorageError, MoorageError } from "../errors.ts";
+import { isMoorageError } from "../errors.ts";
 import { limits } from "../limits.ts";
 import type { BlobWriter } from "./blobs.ts";
 import type { PathState, Skipped, States } from "./states.ts";
