@@ -280,7 +280,9 @@ export class Worker {
       moved: string | null;
       exitCode: number | null;
       orphans: number[];
-    } = { dump: null, workdir: null, moved: null, exitCode: null, orphans: [] };
+      /** The shell answered to this call, so it has read all of it. */
+      answered: boolean;
+    } = { dump: null, workdir: null, moved: null, exitCode: null, orphans: [], answered: false };
     const splitters = { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
     const open = new Set<string>(["stdout", "stderr"]);
     let finish: (how: "ended") => void = () => {};
@@ -299,6 +301,7 @@ export class Worker {
 
     const onFrame = (stream: "stdout" | "stderr", frame: Frame): void => {
       const [first = "", exitCode = "", orphans = ""] = frame.fields;
+      seen.answered = true;
       if (frame.kind === FRAME.stdin && stdin) this.#stream.stdin.write(stdin);
       else if (frame.kind === FRAME.workdir) seen.workdir = first === "kernel" ? "kernel" : "missing";
       else if (frame.kind === FRAME.moved) seen.moved = first;
@@ -365,8 +368,8 @@ export class Worker {
       kind: end.lost ? "lost" : "died",
       exitCode: end.exitCode,
       signal: end.signal,
-      // A call whose last byte was not sent did not start.
-      begun: written && end.lost?.details.undelivered !== true,
+      // A call whose last byte was not sent did not start; one that has begun may lack bytes of its standard input.
+      begun: written && (seen.answered || end.lost?.details.undelivered !== true),
       newOrphans: [],
       lost: end.lost,
     };
