@@ -1,6 +1,7 @@
 /** Reaches a host that a policy allows: resolves it once, judges each address, dials exactly one that passed. */
 import { lookup as systemLookup } from "node:dns/promises";
-import { connect as connectSocket, type Socket } from "node:net";
+import { readFile } from "node:fs/promises";
+import { connect as connectSocket, isIP, type Socket } from "node:net";
 import { limits } from "../../src/limits.ts";
 import type { Host } from "./host.ts";
 import type { CompiledPolicy, Verdict } from "./policy.ts";
@@ -21,10 +22,20 @@ export type Dialled =
   | { readonly outcome: "unreachable"; readonly reason: string };
 
 export const resolveWithSystem: Lookup = async (name) => {
-  // The final dot keeps search domains of this machine out of it.
+  const listed = inHostsFile(await readFile("/etc/hosts", "utf8").catch(() => ""), name);
+  if (listed.length > 0) return listed;
+  // The final dot keeps search domains of this machine out of it, and with them names in the hosts file.
   const found = await systemLookup(`${name}.`, { all: true });
   return found.map(({ address }) => address);
 };
+
+/** Addresses of a name in the text of a hosts file. */
+export function inHostsFile(text: string, name: string): readonly string[] {
+  return text.split("\n").flatMap((line) => {
+    const [address = "", ...names] = (line.split("#")[0] ?? "").trim().split(/\s+/);
+    return isIP(address) !== 0 && names.some((listed) => listed.toLowerCase() === name) ? [address] : [];
+  });
+}
 
 export const connectDirectly: Connect = (address, port) =>
   connectSocket({ host: address, port, allowHalfOpen: true, noDelay: true });

@@ -1,7 +1,7 @@
 /** What of the host a sandbox sees, as options of bwrap. */
 import { existsSync, lstatSync, realpathSync } from "node:fs";
 import { homedir } from "node:os";
-import { isAbsolute, join } from "node:path";
+import { isAbsolute, join, normalize } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
 
 /** Where the folder with the named pipes is, inside. */
@@ -95,6 +95,7 @@ export function layoutArgv({ workspace, channel, hidden, openNetwork }: Layout):
       else argv.push("--ro-bind", "/dev/null", path);
     }
   }
+  for (const path of programFolders(process.env.PATH ?? "")) argv.push("--ro-bind", path, path);
   for (const path of hidden) {
     if (isFolder(path) && !isPrivate(path)) argv.push("--perms", "0700", "--tmpfs", realpathSync(path));
   }
@@ -105,6 +106,19 @@ export function layoutArgv({ workspace, channel, hidden, openNetwork }: Layout):
   }
   argv.push("--bind", channel, CHANNEL, "--bind", workspace, workspace);
   return argv;
+}
+
+/**
+ * Folders of the search path that what is private would hide, such as a Node in the user's home: their programs are
+ * wanted, and nothing beside them but the modules that a Node of that folder needs.
+ */
+function programFolders(searchPath: string): readonly string[] {
+  const folders = searchPath
+    .split(":")
+    .filter((path) => isAbsolute(path) && normalize(path) === path && !path.startsWith("/tmp/"))
+    .filter((path) => isPrivate(path) && path !== sandboxHome() && isFolder(path));
+  const modules = folders.map((path) => join(path, "../lib/node_modules")).filter(isFolder);
+  return [...new Set([...folders, ...modules])].filter((path) => realpathSync(path) === path);
 }
 
 function isFolder(path: string): boolean {
