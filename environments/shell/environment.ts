@@ -84,8 +84,8 @@ class ShellEnvironment extends BaseEnvironment {
   #users: WorkerPool;
   #systems: WorkerPool;
   #facts: WorkerFacts | null = null;
-  /** Told with the first result. */
-  #startNote: string | null = null;
+  /** Told with the next result of a command: what a start or a request of our own met. */
+  readonly #pendingNotes: string[] = [];
   #starting: Promise<void> | null = null;
   #stopped: Promise<void> | null = null;
   #recovering: Promise<string | null> | null = null;
@@ -220,7 +220,7 @@ class ShellEnvironment extends BaseEnvironment {
     await this.#backend.start((progress) => this.#options.onProgress?.(progress));
     const worker = await this.#users.acquire();
     this.#facts ??= worker.facts;
-    this.#startNote = worker.loginProblem;
+    if (worker.loginProblem !== null) this.#pendingNotes.push(worker.loginProblem);
     this.#users.release(worker);
   }
 
@@ -322,6 +322,7 @@ class ShellEnvironment extends BaseEnvironment {
       const known = toMoorageError(error, "ENVIRONMENT_UNAVAILABLE", "Cannot open a shell");
       const note = this.#generation === generation ? await this.#recover(known) : null;
       if (note === null && this.#generation === generation) throw known;
+      if (note && kind === "system") this.#pendingNotes.push(note);
       return { worker: await pool().acquire(), notes: note ? [note] : [] };
     }
   }
@@ -370,9 +371,7 @@ class ShellEnvironment extends BaseEnvironment {
       outputs: this.#outputStore,
       acquire: async () => {
         const { worker, notes } = await this.#acquire("user");
-        const startNote = this.#startNote;
-        this.#startNote = null;
-        return { worker, notes: startNote === null ? notes : [startNote, ...notes] };
+        return { worker, notes: [...this.#pendingNotes.splice(0), ...notes] };
       },
       endTree: (worker) => this.#endTree(worker),
       leftBehind: async (worker, orphans) => {
