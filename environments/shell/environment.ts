@@ -4,6 +4,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
 import {
   BaseEnvironment,
   type Command,
@@ -63,6 +64,12 @@ const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/;
 /** An id for an environment that nobody named. */
 export function randomEnvironmentId(): string {
   return `env-${randomBytes(6).toString("hex")}`;
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms).unref();
+  });
 }
 
 class ShellEnvironment extends BaseEnvironment {
@@ -238,9 +245,14 @@ class ShellEnvironment extends BaseEnvironment {
     this.#stopping.abort();
     if (started) {
       await started.catch(() => undefined); // its own callers are told
-      await Promise.all([...this.#sessions].map((session) => attempt(() => session.close())));
-      await Promise.allSettled(this.#running);
-      if (this.#facts && (await this.#reachable())) {
+      const goesWhole = this.#backend.disposable === true && !keep;
+      const ended = Promise.all([
+        ...[...this.#sessions].map((session) => attempt(() => session.close())),
+        Promise.allSettled(this.#running),
+      ]);
+      // Where all goes anyway, a place that answers no more, full of processes, is not waited for.
+      await (goesWhole ? Promise.race([ended, pause(limits.killGraceMs + limits.killVerifyMs)]) : ended);
+      if (!goesWhole && this.#facts && (await this.#reachable())) {
         // A place that went meanwhile took everything with it.
         const inside = (step: () => Promise<unknown>) =>
           attempt(() =>

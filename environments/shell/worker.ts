@@ -195,7 +195,7 @@ export class Worker {
         reject(
           end.lost ??
             new MoorageError(
-              /no such file|not found/i.test(noise) || noise === ""
+              end.exitCode === 127 || /no such file|not found/i.test(noise)
                 ? "SHELL_MISSING"
                 : "ENVIRONMENT_UNAVAILABLE",
               `Cannot open a shell: /bin/sh ended with code ${end.exitCode}: ${noise.trim()}`,
