@@ -1,4 +1,5 @@
 /** The files as a patch will leave them: every operation is tried here, on what those before it made, before any is written. */
+import { posix } from "node:path";
 import type { EnvironmentFiles, FileChange } from "../environments/base.ts";
 import { isMoorageError, MoorageError } from "../src/errors.ts";
 import { applyChunks } from "./patch-chunks.ts";
@@ -17,6 +18,14 @@ interface Entry {
   /** Whether the patch has written, moved or removed it, so that what is on disk before this step is ours. */
   touched: boolean;
   movedFrom?: string;
+  /** Set when the patch put a link here, which leads to content that another entry may hold. */
+  movedLink?: boolean;
+}
+
+/** A symbolic link by its own path, not that of what it leads to. */
+interface Link {
+  readonly realPath: string;
+  readonly target: string;
 }
 
 export interface PlannedFile {
@@ -47,6 +56,9 @@ class Overlay {
   readonly #files: EnvironmentFiles;
   readonly #cwd: string;
   readonly #entries = new Map<string, Entry>();
+  /** The entry of each spelling that came up. */
+  readonly #names = new Map<string, Entry>();
+  #linksTaken = false;
   readonly #changes: FileChange[] = [];
   readonly #notes: string[] = [];
 
@@ -68,6 +80,17 @@ class Overlay {
   }
 
   async apply(operation: PatchOperation): Promise<void> {
+    const takesName =
+      operation.kind === "delete" || (operation.kind === "update" && operation.moveTo !== undefined);
+    const link = takesName ? await this.#link(operation.path) : null;
+    if (link && operation.kind === "delete") {
+      this.#deleteLink(operation.path, link, operation.chunks);
+      return;
+    }
+    if (link && operation.kind === "update") {
+      await this.#moveLink(link, operation);
+      return;
+    }
     const entry = await this.#entry(operation.path);
     switch (operation.kind) {
       case "add":
@@ -82,6 +105,68 @@ class Overlay {
       case "update":
         await this.#update(entry, operation);
     }
+  }
+
+  /** Removes the name; what it leads to stays. A diff of a link shows its target, as git writes it. */
+  #deleteLink(path: string, link: Link, chunks: readonly PatchChunk[] | undefined): void {
+    const text = Buffer.from(link.target);
+    const entry: Entry = { ...absent(path, link.realPath), original: text, touched: true };
+    if (chunks && chunks.length > 0) this.#patched(entry, text, chunks, true);
+    this.#changes.push({ kind: "remove", path: link.realPath });
+    this.#take(path, entry);
+    this.#notes.push(`${JSON.stringify(path)} was a link to ${JSON.stringify(link.target)}, which stays`);
+  }
+
+  /** Moves the name; a change of text goes to what it leads to. */
+  async #moveLink(link: Link, operation: PatchOperation & { readonly kind: "update" }): Promise<void> {
+    const { path, moveTo = path, chunks } = operation;
+    if (chunks.length > 0) {
+      const entry = await this.#entry(path);
+      const content = this.#need(entry, "patch");
+      const patched = this.#patched(entry, content, chunks, operation.unique ?? false);
+      if (!patched.equals(content)) this.#write(entry, patched);
+    }
+    const target = await this.#entry(moveTo);
+    if (target.content !== null || (await this.#link(moveTo))) {
+      throw this.#refuse("FILE_EXISTS", `move ${JSON.stringify(path)} to`, target, "it exists");
+    }
+    this.#changes.push({ kind: "rename", from: link.realPath, to: target.realPath });
+    const text = Buffer.from(link.target);
+    target.content = text;
+    target.touched = true;
+    target.movedFrom = path;
+    target.movedLink = true;
+    this.#take(path, { ...absent(path, link.realPath), original: text, touched: true });
+    if (!link.target.startsWith("/") && posix.dirname(link.realPath) !== posix.dirname(target.realPath)) {
+      const where = `from its new folder ${JSON.stringify(moveTo)}`;
+      this.#notes.push(`The link still names ${JSON.stringify(link.target)}, now ${where}`);
+    }
+  }
+
+  /** The name is now what `entry` says, under each of its spellings. */
+  #take(path: string, entry: Entry): void {
+    this.#entries.set(entry.realPath, entry);
+    this.#names.set(path, entry);
+    this.#linksTaken = true;
+  }
+
+  /** The link at `path`, unless this patch has put something else there. */
+  async #link(path: string): Promise<Link | null> {
+    try {
+      const { linkTarget } = await this.#files.stat(path, { cwd: this.#cwd, follow: false });
+      if (linkTarget === undefined) return null;
+      const realPath = await this.#ownPath(path);
+      return this.#entries.has(realPath) ? null : { realPath, target: linkTarget };
+    } catch (error) {
+      if (isMoorageError(error, "FILE_MISSING")) return null;
+      throw error;
+    }
+  }
+
+  /** The path of the name itself: its folder resolved, a link in the last place not. */
+  async #ownPath(path: string): Promise<string> {
+    const folder = await this.#files.realPath(posix.dirname(path), { cwd: this.#cwd });
+    return posix.join(folder, posix.basename(path));
   }
 
   #delete(entry: Entry, chunks: readonly PatchChunk[] | undefined): void {
@@ -152,7 +237,23 @@ class Overlay {
 
   /** Two spellings of one file are one entry. */
   async #entry(path: string): Promise<Entry> {
-    for (const entry of this.#entries.values()) if (entry.path === path) return entry;
+    const entry = this.#names.get(path) ?? (await this.#find(path));
+    this.#names.set(path, entry);
+    if (entry.movedLink) {
+      throw this.#refuse(
+        "PATCH_INVALID",
+        "patch",
+        entry,
+        "the same patch moved a link there; patch it afterwards",
+      );
+    }
+    return entry;
+  }
+
+  async #find(path: string): Promise<Entry> {
+    // What is on disk still leads through a link that the patch has taken away.
+    const taken = this.#linksTaken ? this.#entries.get(await this.#ownPath(path)) : undefined;
+    if (taken) return taken;
     const loaded = await this.#load(path);
     const known = this.#entries.get(loaded.realPath);
     if (known) return known;
@@ -168,11 +269,11 @@ class Overlay {
       if (!isMoorageError(error, "FILE_MISSING")) throw error;
     }
     const realPath = await this.#files.realPath(path, { cwd: this.#cwd });
-    return { path, realPath, original: null, originalHash: null, content: null, touched: false };
+    return absent(path, realPath);
   }
 
   #refuse(
-    code: "FILE_EXISTS" | "FILE_MISSING" | "FILE_BINARY",
+    code: "FILE_EXISTS" | "FILE_MISSING" | "FILE_BINARY" | "PATCH_INVALID",
     verb: string,
     entry: Entry,
     reason: string,
@@ -181,4 +282,8 @@ class Overlay {
       details: { path: entry.path },
     });
   }
+}
+
+function absent(path: string, realPath: string): Entry {
+  return { path, realPath, original: null, originalHash: null, content: null, touched: false };
 }

@@ -104,6 +104,47 @@ describe("patch", () => {
     expect(statSync(join(fixture.workspace, "real.sh")).mode & 0o777).toBe(0o755);
   });
 
+  it("deletes and moves a link, not what it leads to", async () => {
+    fixture.sh(
+      "mkdir -p l/sub; cd l; echo real >real; ln -s real lnk; ln -s real gone; ln -s nowhere dead; ln -s sub dir",
+    );
+    const deleted = await apply(
+      "*** Delete File: l/gone",
+      "*** Delete File: l/dead",
+      "*** Delete File: l/dir",
+    );
+    expect(deleted.files).toMatchObject([
+      { change: "deleted" },
+      { change: "deleted" },
+      { change: "deleted" },
+    ]);
+    await apply("*** Update File: l/lnk", "*** Move to: l/moved");
+    expect(fixture.sh("ls l; readlink l/moved; cat l/moved")).toBe("moved\nreal\nsub\nreal\nreal\n");
+    await apply("*** Update File: l/moved", "*** Move to: l/again", "@@", "-real", "+new");
+    expect(fixture.sh("ls l; readlink l/again; cat l/real")).toBe("again\nreal\nsub\nreal\nnew\n");
+    const far = await apply("*** Update File: l/again", "*** Move to: l/sub/far");
+    expect(far.note).toContain('still names "real"');
+    expect(fixture.sh("ls l; readlink l/sub/far")).toBe("real\nsub\nreal\n");
+  });
+
+  it("puts a file where the same patch deleted a link", async () => {
+    fixture.sh("mkdir m; cd m; echo real >real; ln -s real lnk");
+    await apply(
+      "*** Update File: m/lnk",
+      "@@",
+      "-real",
+      "+changed",
+      "*** Delete File: m/lnk",
+      "*** Add File: m/../m/lnk",
+      "+own",
+    );
+    expect(fixture.sh("cat m/real m/lnk; [ -L m/lnk ] || echo file")).toBe("changed\nown\nfile\n");
+    fixture.sh("cd m; rm lnk; ln -s real lnk; echo x >other");
+    const patch = patchText("*** Delete File: m/lnk", "*** Update File: m/other", "@@", "-y", "+z");
+    expect(await refused({ mode: "patch", patch })).toContain("PATCH_MISMATCH");
+    expect(fixture.sh("readlink m/lnk")).toBe("real\n");
+  });
+
   it("adds, updates, moves and deletes in one patch", async () => {
     fixture.write("u.txt", "1\n2\n");
     fixture.write("d.txt", "gone\n");
