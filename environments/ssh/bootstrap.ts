@@ -14,6 +14,15 @@ export function readyMark(nonce: string): string {
   return `\0moorage ready ${nonce}\0`;
 }
 
+/**
+ * Where a server leaves its sessions in one process group, a signal to a group would reach the shells of all; setsid
+ * is asked for there only, since it would fork in the leader of a group.
+ */
+const APART = `if IFS= read -r moorage_line </proc/$$/stat && command -v setsid; then
+moorage_line=\${moorage_line##*) }; set -- $moorage_line
+[ "$3" = $$ ] && set -- || set -- setsid
+else set --; fi >/dev/null 2>&1`;
+
 /** The line that turns the shell into a program with further variables. One line, ASCII. */
 export function startLine(
   nonce: string,
@@ -21,7 +30,7 @@ export function startLine(
   env: Readonly<Record<string, string>>,
 ): string {
   const variables = Object.entries(env).map(([name, value]) => `export ${name}=${quote(value)}`);
-  const script = ["unset moorage_line", ...variables, `exec ${quoteAll(argv)}`].join("\n");
+  const script = [APART, "unset moorage_line", ...variables, `exec "$@" ${quoteAll(argv)}`].join("\n");
   return `${announce(nonce)}eval "$(printf %b ${quote(percentB(script))})"\n`;
 }
 

@@ -53,10 +53,12 @@ describe.runIf(canRun("ssh losses", sshdObstacle()))("a connection", () => {
 
   it("that was cut between two calls costs no call", async () => {
     await using place = await makePlace();
+    const before = openSockets();
     const environment = place.make();
     const session = await environment.openSession();
     await session.exec("cd /usr");
     await place.sshd.kill();
+    await until(() => openSockets() <= before, "we have noticed");
     await place.sshd.run();
     const { output, notes } = await session.exec("pwd");
     expect({ output, notes: notes.length }).toEqual({ output: "/usr\n", notes: 1 });
@@ -66,18 +68,22 @@ describe.runIf(canRun("ssh losses", sshdObstacle()))("a connection", () => {
 
   it("that was cut is come back to by files alone, and the next command still hears of it", async () => {
     await using place = await makePlace();
+    const before = openSockets();
     const environment = place.make();
     await environment.files.writeFile("a", "b");
     await place.sshd.dropConnections();
+    await until(() => openSockets() <= before, "we have noticed");
     expect((await environment.files.readFile("a")).bytes.toString()).toBe("b");
     expect((await environment.exec("true")).notes).toHaveLength(1);
   });
 
   it("to a server that is gone fails within its time, tells why, and recovers with it", async () => {
     await using place = await makePlace();
+    const before = openSockets();
     const environment = place.make();
     await environment.start();
     await place.sshd.kill();
+    await until(() => openSockets() <= before, "we have noticed");
     const startedAt = performance.now();
     await expect(environment.exec("true")).rejects.toMatchObject({
       code: "SSH_UNREACHABLE",
