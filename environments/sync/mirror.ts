@@ -174,7 +174,8 @@ async function transfer(work: Transfer): Promise<readonly string[]> {
     const isFirst = index === 0;
     const changes: TreeChanges = { folders, ...(isFirst && { remove, links }) };
     done.push(...(await oneGo(work, batch, changes, progress)));
-    await work.save();
+    // The last go is kept with everything else, at the end.
+    if (index < goes.length - 1) await work.save();
   }
   return done;
 }
