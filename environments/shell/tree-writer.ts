@@ -211,7 +211,7 @@ s=${this.#stage}${make}`;
       ...[...Map.groupBy(kinds, ({ mode }) => mode)]
         .flatMap(([mode, entries]) => {
           // With five digits GNU chmod also clears a folder's set-group bit.
-        const octal = mode.toString(8).padStart(5, "0");
+          const octal = mode.toString(8).padStart(5, "0");
           return inFolders(
             entries.map(({ path }) => path),
             (folder, words) =>
