@@ -11,11 +11,12 @@ type Factory<Name extends BackendName> = (
 /** Makes an environment of a specification; null for a backend that this version has not. */
 const BACKENDS: { readonly [Name in BackendName]: Factory<Name> | null } = {
   local: async ({ options }, { hostFolder, ...common }) => {
-    const { createLocalEnvironment } = await import("./local/index.ts");
+    const { createLocalEnvironment, currentFolder } = await import("./local/index.ts");
+    const workspace = options.workspace ?? hostFolder ?? currentFolder();
     if (options.isolation === "bubblewrap") {
-      throw new MoorageError("UNSUPPORTED", 'Isolation "bubblewrap" is not available in this version');
+      const { createBubblewrapEnvironment } = await import("./local/bubblewrap/index.ts");
+      return createBubblewrapEnvironment({ ...common, workspace, egress: options.egress ?? "open" });
     }
-    const workspace = options.workspace ?? hostFolder ?? process.cwd();
     return createLocalEnvironment({ ...common, workspace });
   },
   docker: async ({ image, options }, common) => {
@@ -26,7 +27,27 @@ const BACKENDS: { readonly [Name in BackendName]: Factory<Name> | null } = {
     const { createDockerEnvironment } = await import("./docker/index.ts");
     return createDockerEnvironment({ attach: container, ...dockerOptions(options, common) });
   },
-  ssh: null,
+  ssh: async ({ host, user, port, options }, { hostFolder, ...common }) => {
+    const { createSshEnvironment } = await import("./ssh/index.ts");
+    const { workspace, known_hosts: knownHosts } = options;
+    if (hostFolder !== undefined) {
+      throw new MoorageError(
+        "UNSUPPORTED",
+        `Cannot work in this machine's folder "${hostFolder}" on ${host}`,
+        {
+          suggestion: `Name the folder of that machine instead: ssh://${host}/srv/app.`,
+        },
+      );
+    }
+    return createSshEnvironment({
+      ...common,
+      host,
+      user,
+      port,
+      ...(workspace !== undefined && { workspace }),
+      ...(knownHosts && { knownHosts }),
+    });
+  },
   vercel: null,
 };
 
@@ -69,6 +90,10 @@ function requireEgress(environment: BaseEnvironment, egress: Egress): void {
   throw new MoorageError(
     "UNSUPPORTED",
     `Cannot restrict egress: the ${environment.backend} backend enforces no such policy here`,
+    {
+      suggestion:
+        "Use a container or local?isolation=bubblewrap, which enforce a policy, or leave egress open.",
+    },
   );
 }
 
@@ -76,12 +101,12 @@ function dockerOptions(options: SpecOptions, { hostFolder, ...common }: PlaceOpt
   const { egress, pids, shm_size: shmSize, read_only: readOnly } = options;
   return {
     ...common,
-    ...pick(options, ["workspace", "memory", "cpus", "pool", "user", "pull", "platform"]),
+    ...pick(options, ["workspace", "memory", "cpus", "pool", "user", "pull", "platform", "unsafe"]),
     ...(hostFolder !== undefined && { mount: hostFolder }),
     ...(pids !== undefined && { pidsLimit: pids }),
     ...(shmSize !== undefined && { shmSize }),
     ...(readOnly !== undefined && { readOnly }),
-    ...(egress !== undefined && { egress: typeof egress === "string" ? egress : egress.allow.join(",") }),
+    ...(egress !== undefined && { egress }),
   };
 }
 

@@ -1,7 +1,7 @@
 /** What a specification can ask of a backend, as types; nothing here runs. */
 import type { CommonOptions } from "./base.ts";
 
-/** Outbound network: all of it, none, or what is listed. */
+/** Outbound network: all of it, none, or what is listed; an entry with `!` in front denies. */
 export type Egress = "open" | "none" | { readonly allow: readonly string[] };
 
 /** Options as read; which of them a backend takes is its form's matter. */
@@ -30,6 +30,8 @@ export interface SpecOptions {
   readonly platform?: string;
   /** Whether the container's own root is read-only. */
   readonly read_only?: boolean;
+  /** Rules of the linter whose faults the operator accepts in a container that is joined. */
+  readonly unsafe?: readonly string[];
   readonly known_hosts?: "strict" | "accept-new";
   readonly base_url?: string;
   readonly runtime?: string;

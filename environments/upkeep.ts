@@ -72,12 +72,23 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
       },
     },
     {
+      backend: "bubblewrap",
+      forms: ["local?isolation=bubblewrap"],
+      check: async () => (await import("./local/bubblewrap/probe.ts")).probeBubblewrap(),
+      // Their records are among the local ones.
+      list: async () => [],
+      reap: async () => [],
+    },
+    {
       backend: "docker",
       forms: ["docker:IMAGE", "docker+attach:CONTAINER"],
       check: async () => {
-        const { createDockerBackend } = await import("./docker/index.ts");
+        const { createDockerBackend, warningsOfEngine } = await import("./docker/index.ts");
         // Nothing of it is started, so that it asks for the engine alone; any image does.
-        return createDockerBackend({ image: "any" }).health();
+        const health = await createDockerBackend({ image: "any" }).health();
+        if (!health.healthy) return health;
+        const warnings = await warningsOfEngine();
+        return { healthy: true, detail: [health.detail ?? "works", ...warnings].join("; ") };
       },
       list: async () => {
         const { listDocker } = await import("./docker/index.ts");
@@ -114,6 +125,27 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
             left: [`container ${name}: ${reason}`],
           })),
         ];
+      },
+    },
+    {
+      backend: "ssh",
+      forms: ["ssh://[user@]host[:port][/workspace]"],
+      // Every host answers for itself, once it is named.
+      check: async () => ({ healthy: true }),
+      list: async () => {
+        const { listSsh } = await import("./ssh/index.ts");
+        const entries = await listSsh({ stateDir });
+        return entries.map((entry) => ({ ...entry, backend: "ssh", processes: [] }));
+      },
+      reap: async () => {
+        const { reapSsh } = await import("./ssh/index.ts");
+        const reaped = await reapSsh({ stateDir });
+        return reaped.map(({ id, description, problem }) => ({
+          id,
+          backend: "ssh",
+          removed: problem === null ? [`processes on ${description}`] : [],
+          left: problem === null ? [] : [`processes on ${description}: ${problem}`],
+        }));
       },
     },
   ];

@@ -20,6 +20,7 @@ export const OPTIONS: { readonly [Name in OptionName]-?: (text: string | null) =
   shm_size: readBytes,
   platform: readPlatform,
   read_only: readBoolean,
+  unsafe: (text) => given(text).split(",").map(word),
   known_hosts: (text) => oneOf(text, ["strict", "accept-new"]),
   base_url: readUrl,
   runtime: word,
@@ -84,9 +85,9 @@ function readUrl(text: string | null): string {
   throw new Error(`expected an http or https address, received "${text}"`);
 }
 
-/** A host with optional `*.` and port, or an address range. */
+/** `*`, a host with optional `*.` and port, or an address range; `!` in front denies. The backend reads it strictly. */
 const EGRESS_RULE =
-  /^(?:\*\.)?[A-Za-z0-9._-]+(?::\d{1,5})?$|^[0-9A-Fa-f:.]+\/\d{1,3}$|^\[[0-9A-Fa-f:.]+\](?::\d{1,5})?$/;
+  /^!?(?:(?:\*|(?:\*\.)?[A-Za-z0-9._-]+)(?::\d{1,5})?|[0-9A-Fa-f:.]+\/\d{1,3}(?::\d{1,5})?|\[[0-9A-Fa-f:.]+(?:\/\d{1,3})?\](?::\d{1,5})?)$/;
 
 function readEgress(text: string | null): Egress {
   if (text === "open" || text === "none") return text;

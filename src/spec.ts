@@ -56,7 +56,7 @@ export const FORMS: Readonly<Record<BackendName, Form>> = {
   },
   "docker+attach": {
     usage: "docker+attach:CONTAINER",
-    options: [...COMMON, "user"],
+    options: [...COMMON, "user", "unsafe"],
     parse: (target, options, spec) => ({
       backend: "docker+attach",
       container: required(target, spec, "container", CONTAINER_NAME),

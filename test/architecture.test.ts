@@ -7,10 +7,10 @@ const ROOT = join(import.meta.dirname, "..");
 
 /** Layer, and what it may import of ours; the first match wins. */
 const RULES: readonly (readonly [layer: RegExp, allowed: RegExp])[] = [
-  [/^src\/(errors|limits)\.ts$/, /^$/],
+  [/^src\/(errors|limits|folders)\.ts$/, /^$/],
   [/^environments\/(base|spec|tree\/names)\.ts$/, /^src\/(errors|limits)\.ts$|^environments\/base\.ts$/],
-  [/^environments\//, /^environments\/|^src\/(errors|limits)\.ts$/],
-  [/^src\/(index|moorage)\.ts$/, /./],
+  [/^environments\//, /^environments\/|^src\/(errors|limits|folders)\.ts$/],
+  [/^src\/(index|moorage|testing)\.ts$/, /./],
   // Surfaces stand on the composition root, and look after what dead owners of environments left behind.
   [/^src\/(cli|mcp)\//, /^src\/|^environments\/(base|upkeep|tree\/names)\.ts$|^images\//],
   [/^src\//, /^src\/(?!index\.|moorage\.|cli\/|mcp\/)|^environments\/(base|spec|tree\/names)\.ts$/],

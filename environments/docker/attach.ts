@@ -2,10 +2,13 @@
  * Joining a container that someone else owns. It is never stopped, changed or removed; what we started in it carries
  * a marker variable, and is ended by it when we leave.
  */
+
+import type Dockerode from "dockerode";
 import { MoorageError } from "../../src/errors.ts";
 import type { DockerClient } from "./client.ts";
 import { type DockerContainer, inspectContainer } from "./container.ts";
 import { adoptContainer } from "./create.ts";
+import { lintContainer } from "./lint.ts";
 import type { DockerSettings } from "./settings.ts";
 
 const MARKER = "MOORAGE_SESSION";
@@ -16,7 +19,7 @@ export function markerEnv(session: string): Record<string, string> {
 }
 
 /**
- * @throws {MoorageError} CONTAINER_MISSING when there is none or it does not run, CONTAINER_PAUSED, SHELL_MISSING, DOCKER_*
+ * @throws {MoorageError} UNSAFE_ENVIRONMENT, CONTAINER_MISSING when there is none or it does not run, CONTAINER_PAUSED, SHELL_MISSING, DOCKER_*
  */
 export async function attachContainer(
   client: DockerClient,
@@ -24,7 +27,8 @@ export async function attachContainer(
   session: string,
 ): Promise<DockerContainer> {
   const name = settings.attach ?? "";
-  const { Id, State } = await inspectContainer(client, name);
+  const info = await inspectContainer(client, name);
+  const { Id, State } = info;
   const details = { container: Id };
   if (State.Paused) {
     throw new MoorageError("CONTAINER_PAUSED", `Cannot attach to container "${name}": it is paused`, {
@@ -41,6 +45,7 @@ export async function attachContainer(
       },
     );
   }
+  refuseUnsafe(name, info, settings.unsafe);
   const container = await adoptContainer(client, Id, settings, false);
   container.env = { ...container.env, ...markerEnv(session) };
   try {
@@ -51,6 +56,23 @@ export async function attachContainer(
     throw error;
   }
   return container;
+}
+
+/** A container that is the host, more or less, is joined only by an operator who says so. */
+function refuseUnsafe(name: string, info: Dockerode.ContainerInspectInfo, accepted: readonly string[]): void {
+  const refused = lintContainer(info).filter(
+    ({ level, rule }) => level === "unsafe" && !accepted.includes(rule),
+  );
+  if (refused.length === 0) return;
+  const rules = [...new Set(refused.map(({ rule }) => rule))];
+  throw new MoorageError(
+    "UNSAFE_ENVIRONMENT",
+    `Cannot attach to container "${name}": ${refused.map(({ text }) => text).join("; ")}`,
+    {
+      suggestion: `Use a container without these ways to the host, or have the operator accept them: unsafe=${rules.join(",")}.`,
+      details: { container: info.Id, rules },
+    },
+  );
 }
 
 /** Ends them until none is left: one may start another while it is being ended. */

@@ -2,16 +2,19 @@
 import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { Capability, EnvironmentProgress, Health } from "../base.ts";
+import type { CredentialOptions } from "../egress/credentials.ts";
+import { EgressGate } from "../egress/gate.ts";
 import type { Recovery, ShellBackend } from "../shell/backend.ts";
 import type { ShellStream, StreamRequest } from "../shell/stream.ts";
 import { attachContainer, endOurProcesses } from "./attach.ts";
 import { DockerClient } from "./client.ts";
 import type { DockerContainer } from "./container.ts";
 import { createContainer, DEFAULT_WORKSPACE } from "./create.ts";
+import { type Door, openDoor, requireLocal } from "./door.ts";
 import { probe } from "./health.ts";
 import { findKept, revive, works } from "./keep.ts";
+import { newSessionToken } from "./labels.ts";
 import { OutOfMemory } from "./memory.ts";
-import { newSessionToken } from "./owner.ts";
 import { DockerPool } from "./pool.ts";
 import { reapWith } from "./reap.ts";
 import { checkOptions, type DockerOptions, type DockerSettings } from "./settings.ts";
@@ -25,6 +28,10 @@ export class DockerBackend implements ShellBackend {
   readonly description: string;
   /** An image's own PATH is final; a login shell would replace it by its distribution's. */
   readonly readsLogin = false;
+  /** A container of our own goes with all that runs in it. */
+  get disposable(): boolean {
+    return this.#settings.attach === null;
+  }
   readonly #settings: DockerSettings;
   readonly #client: DockerClient;
   readonly #environment: string;
@@ -32,7 +39,12 @@ export class DockerBackend implements ShellBackend {
   readonly #pool: DockerPool | null;
   /** Whether the pool lives and ends with this environment. */
   readonly #ownsPool: boolean;
+  readonly #credentials: readonly CredentialOptions[];
   #container: DockerContainer | null = null;
+  /** The proxy of an allow-list, and the container's way to it. */
+  #gate: EgressGate | null = null;
+  #gateFolder = "";
+  #door: Door | null = null;
   /** The last container that a recovery made. */
   #remade: DockerContainer | null = null;
   #memory: OutOfMemory | null = null;
@@ -58,7 +70,11 @@ export class DockerBackend implements ShellBackend {
     }
     const { image, attach, keep } = this.#settings;
     this.description = image ?? `container ${attach}`;
-    this.capabilities = new Set<Capability>(keep || attach !== null ? ["reattach"] : []);
+    this.#credentials = options.credentials ?? [];
+    this.capabilities = new Set<Capability>([
+      ...(keep || attach !== null ? (["reattach"] as const) : []),
+      ...(attach === null ? (["egress:none", "egress:allow-list"] as const) : []),
+    ]);
   }
 
   get workspace(): string {
@@ -80,7 +96,24 @@ export class DockerBackend implements ShellBackend {
     if (this.#container) return;
     this.#stopped = false;
     if (this.#settings.attach === null) this.#sweepOrphans();
-    this.#use(await this.#obtain(onProgress));
+    const { egress } = this.#settings;
+    if (typeof egress !== "string") {
+      requireLocal(this.#client);
+      if (!this.#gate) {
+        this.#gate = await EgressGate.open({ policy: egress, credentials: this.#credentials });
+        this.#gateFolder = await this.#gate.openSocket();
+      }
+    }
+    try {
+      await this.#use(await this.#obtain(onProgress));
+    } catch (error) {
+      await this.#closeGate();
+      throw error;
+    }
+  }
+
+  refusalsSince(startedAt: number): readonly string[] {
+    return this.#gate?.refusalsSince(startedAt) ?? [];
   }
 
   async stop(options: { readonly keep: boolean }): Promise<void> {
@@ -92,6 +125,7 @@ export class DockerBackend implements ShellBackend {
       this.#sweep,
       this.#ownsPool ? this.#pool?.stop() : undefined,
       this.#release(container, options.keep),
+      this.#closeGate(),
     ];
     const failed = (await Promise.allSettled(work)).find((result) => result.status === "rejected");
     if (failed) throw failed.reason;
@@ -138,7 +172,19 @@ export class DockerBackend implements ShellBackend {
     return await createContainer(this.#client, settings, identity, onProgress);
   }
 
-  #use(container: DockerContainer): void {
+  async #use(container: DockerContainer): Promise<void> {
+    if (this.#gate) {
+      const old = this.#door;
+      this.#door = null;
+      await old?.close();
+      const identity = { environment: this.#environment, session: this.#session };
+      try {
+        this.#door = await openDoor(this.#client, container, this.#gateFolder, identity);
+      } catch (error) {
+        await this.#release(container, this.#settings.keep);
+        throw error;
+      }
+    }
     this.#container = container;
     this.#memory = new OutOfMemory(
       container,
@@ -163,6 +209,14 @@ export class DockerBackend implements ShellBackend {
     } else {
       await container.remove();
     }
+  }
+
+  async #closeGate(): Promise<void> {
+    const [door, gate] = [this.#door, this.#gate];
+    this.#door = null;
+    this.#gate = null;
+    await gate?.close();
+    await door?.close();
   }
 
   /** In the background, so that a start does not wait for others' remains; `stop` does. */
@@ -193,7 +247,7 @@ export class DockerBackend implements ShellBackend {
         : await attachContainer(this.#client, this.#settings, this.#session);
       if (!again) return null;
       await old.detach();
-      this.#use(again);
+      await this.#use(again);
       return { note: `Container "${name}" was restarted from outside; its running processes are lost` };
     }
     if (!owned) return await this.#rejoin(old);
@@ -203,7 +257,7 @@ export class DockerBackend implements ShellBackend {
       const again = await revive(this.#client, this.#settings, id, true);
       if (again) {
         await old.detach();
-        this.#use(again);
+        await this.#use(again);
         return {
           note: `Container "${name}" was stopped from outside and started again; its running processes are lost`,
         };
@@ -214,7 +268,7 @@ export class DockerBackend implements ShellBackend {
       (error: unknown) => `; ${toMoorageError(error).message}`,
     );
     this.#remade = await this.#obtain(() => {});
-    this.#use(this.#remade);
+    await this.#use(this.#remade);
     return { note: `Container "${name}" was ${state} from outside and a new one was made; ${LOST}${left}` };
   }
 
@@ -223,7 +277,7 @@ export class DockerBackend implements ShellBackend {
     try {
       const again = await attachContainer(this.#client, this.#settings, this.#session);
       await old.detach();
-      this.#use(again);
+      await this.#use(again);
       return {
         note: `Container "${old.facts.name}" was replaced by its owner; what ran in the old one is lost`,
       };

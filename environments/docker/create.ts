@@ -6,10 +6,11 @@ import type Dockerode from "dockerode";
 import { type ErrorCode, isMoorageError, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentProgress } from "../base.ts";
+import { ownerLabel } from "../owner.ts";
 import type { DockerClient } from "./client.ts";
 import { DockerContainer, inspectContainer, removeContainer } from "./container.ts";
+import { LABELS } from "./labels.ts";
 import { type CheckedMount, checkMount, mountUser } from "./mount.ts";
-import { LABELS, ownerLabel } from "./owner.ts";
 import { pullImage } from "./pull.ts";
 import type { DockerSettings } from "./settings.ts";
 import type { ContainerWatch } from "./watch.ts";
@@ -83,6 +84,7 @@ export async function adoptContainer(
   owned: boolean,
 ): Promise<DockerContainer> {
   const info = await inspectContainer(client, id);
+  if (owned && settings.egress !== "open") requireNoNetwork(info);
   const workspace = settings.workspace ?? (owned ? DEFAULT_WORKSPACE : info.Config.WorkingDir || "/");
   const container = new DockerContainer(client, {
     id: info.Id,
@@ -185,6 +187,8 @@ function containerBody(
       ...(settings.memoryBytes > 0 && { Memory: settings.memoryBytes, MemorySwap: settings.memoryBytes }),
       ...(settings.nanoCpus > 0 && { NanoCpus: settings.nanoCpus }),
       ShmSize: settings.shmBytes,
+      // No route, no resolver, no neighbour; the door of an allow-list joins this very namespace.
+      ...(settings.egress !== "open" && { NetworkMode: "none" }),
       RestartPolicy: { Name: "no" },
       ...(settings.readOnly && {
         ReadonlyRootfs: true,
@@ -231,11 +235,23 @@ async function commandUser(
   return image.Config.User || null;
 }
 
-async function isRootless(client: DockerClient): Promise<boolean> {
+/** Whether the engine's root is a user of this machine. */
+export async function isRootless(client: DockerClient): Promise<boolean> {
   const info: unknown = await client.call("ask about the engine", (docker) => docker.info());
   const options =
     typeof info === "object" && info !== null && "SecurityOptions" in info ? info.SecurityOptions : [];
   return Array.isArray(options) && options.some((option) => String(option).includes("name=rootless"));
+}
+
+/** A container kept from an earlier time, or one that somebody joined to a network, must not be taken for closed. */
+function requireNoNetwork({ Name, HostConfig, NetworkSettings }: Dockerode.ContainerInspectInfo): void {
+  const networks = Object.keys(NetworkSettings.Networks ?? {}).filter((network) => network !== "none");
+  if (HostConfig.NetworkMode === "none" && networks.length === 0) return;
+  throw new MoorageError(
+    "UNSUPPORTED",
+    `Cannot restrict egress: container "${Name.replace(/^\//, "")}" was made with the network "${networks.join(", ") || HostConfig.NetworkMode}"`,
+    { suggestion: "Remove the kept container, or use another id." },
+  );
 }
 
 /** Writable folders of the host in a container; the host's root when it has the host's own powers. */

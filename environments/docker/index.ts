@@ -1,4 +1,6 @@
 /** Environments in Docker containers. */
+
+import { limits } from "../../src/limits.ts";
 import type { BaseEnvironment } from "../base.ts";
 import {
   createShellEnvironment,
@@ -6,6 +8,9 @@ import {
   type ShellEnvironmentOptions,
 } from "../shell/environment.ts";
 import { DockerBackend } from "./backend.ts";
+import { DockerClient } from "./client.ts";
+import type { DockerEndpoint } from "./endpoint.ts";
+import { lintEngine } from "./lint.ts";
 import type { DockerOptions } from "./settings.ts";
 
 /**
@@ -35,6 +40,17 @@ export function createDockerEnvironment(options: DockerOptions & ShellEnvironmen
     ...(env && { env }),
     ...(keep !== undefined && { keep }),
   });
+}
+
+/** What of the engine has publicly known ways out, one sentence each. @throws {MoorageError} DOCKER_* */
+export async function warningsOfEngine(
+  options: { readonly endpoint?: DockerEndpoint } = {},
+): Promise<readonly string[]> {
+  const { endpoint } = options;
+  const client = new DockerClient(endpoint ? () => endpoint : undefined);
+  const timeoutMs = limits.probeTimeoutMs;
+  const version = await client.call("ask the engine's version", (docker) => docker.version(), { timeoutMs });
+  return lintEngine(version.Components ?? []).map(({ text }) => `warning: ${text}`);
 }
 
 export type { DockerBackend } from "./backend.ts";

@@ -3,7 +3,7 @@ import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import type { DockerClient } from "./client.ts";
 import { type DockerContainer, removeContainer } from "./container.ts";
 import { adoptContainer } from "./create.ts";
-import { LABELS } from "./owner.ts";
+import { LABELS } from "./labels.ts";
 import { listEntries } from "./reap.ts";
 import type { DockerSettings } from "./settings.ts";
 
@@ -50,7 +50,8 @@ export async function revive(
     container = await adoptContainer(client, containerId, settings, true);
     if (await works(container)) return container;
   } catch (error) {
-    if (!isMoorageError(error) || error.code.startsWith("DOCKER_")) throw error;
+    // What must not be used as it is must not be removed for it either.
+    if (!isMoorageError(error) || /^(DOCKER_|UNSUPPORTED)/.test(error.code)) throw error;
     // Any other failure is the container's own, and it will be replaced.
   }
   await container?.detach();

@@ -1,9 +1,10 @@
 /** Finds containers by their labels, tells whose they are, and removes those whose owner is dead. */
 
+import { judgeOwner, type OwnerState, type ProcessTable, thisProcessTable } from "../owner.ts";
 import { DockerClient } from "./client.ts";
 import { removeContainer } from "./container.ts";
 import type { DockerEndpoint } from "./endpoint.ts";
-import { judgeOwner, LABELS, type OwnerState, type ProcessTable, thisProcessTable } from "./owner.ts";
+import { DOOR_ROLE, LABELS } from "./labels.ts";
 
 export interface DockerEntry {
   readonly containerId: string;
@@ -17,6 +18,8 @@ export interface DockerEntry {
   /** `unknown`: another machine or process namespace made it. */
   readonly owner: OwnerState;
   readonly kept: boolean;
+  /** Whether it is the companion of another one. */
+  readonly isDoor: boolean;
 }
 
 export interface ReapOptions {
@@ -36,9 +39,12 @@ export interface ReapReport {
 }
 
 /** Containers of every owner, in any state. @throws {MoorageError} DOCKER_* */
-export function listDocker(options: { readonly endpoint?: DockerEndpoint } = {}): Promise<DockerEntry[]> {
+export async function listDocker(
+  options: { readonly endpoint?: DockerEndpoint } = {},
+): Promise<DockerEntry[]> {
   const { endpoint } = options;
-  return listEntries(new DockerClient(endpoint ? () => endpoint : undefined));
+  const entries = await listEntries(new DockerClient(endpoint ? () => endpoint : undefined));
+  return entries.filter(({ isDoor }) => !isDoor);
 }
 
 /**
@@ -98,5 +104,6 @@ export async function listEntries(
       createdAt: Labels[LABELS.createdAt] ?? "",
       owner: judgeOwner(Labels[LABELS.owner] ?? "", State === "running" || State === "paused", table),
       kept: Labels[LABELS.keep] === "true",
+      isDoor: Labels[LABELS.role] === DOOR_ROLE,
     }));
 }

@@ -2,6 +2,9 @@
 import { isAbsolute, posix, resolve } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
+import type { CredentialOptions } from "../egress/credentials.ts";
+import { doorVariables } from "../egress/door.ts";
+import { compilePolicy, type EgressPolicy } from "../egress/policy.ts";
 import type { DockerEndpoint } from "./endpoint.ts";
 import type { DockerPool } from "./pool.ts";
 
@@ -35,8 +38,12 @@ export interface DockerOptions {
   readonly pull?: "missing" | "never";
   /** Makes the container's own root read-only; the workspace, /tmp, /var/tmp and /run stay writable. @default false */
   readonly readOnly?: boolean;
-  /** Only `open` can be had; anything else is refused rather than not enforced. @default "open" */
-  readonly egress?: string;
+  /** `none` and allow-lists give the container no network at all; an allow-list also a door to a proxy. @default "open" */
+  readonly egress?: EgressPolicy;
+  /** Put into requests by the proxy of an allow-list. */
+  readonly credentials?: readonly CredentialOptions[];
+  /** Rules of the linter whose faults are accepted in a container that is attached to. @default none */
+  readonly unsafe?: readonly string[];
   /** Variables of every command. They travel with each command and are never part of the container's record. */
   readonly env?: Readonly<Record<string, string>>;
   /** The container is left at `stop` and found again by `id`; orphan removal passes it over. @default false */
@@ -62,6 +69,8 @@ export interface DockerSettings {
   readonly platform: string | null;
   readonly pull: "missing" | "never";
   readonly readOnly: boolean;
+  readonly egress: EgressPolicy;
+  readonly unsafe: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly keep: boolean;
 }
@@ -81,6 +90,8 @@ const KEYS = new Set<string>([
   "pull",
   "readOnly",
   "egress",
+  "credentials",
+  "unsafe",
   "env",
   "keep",
   "pool",
@@ -119,10 +130,14 @@ export function checkOptions(options: DockerOptions): DockerSettings {
     const extra = CREATE_ONLY.find((key) => options[key] !== undefined && options[key] !== false);
     if (extra) throw invalid(`"${extra}" cannot be set on a container that is attached to`);
   }
-  if (egress !== "open") {
+  if (options.unsafe !== undefined && attach === undefined)
+    throw invalid('"unsafe" is for a container that is attached to; one of our own has nothing to accept');
+  const { kind } = compilePolicy(egress);
+  if (kind !== "open" && attach !== undefined) {
     throw new MoorageError(
       "UNSUPPORTED",
-      `Cannot restrict egress to "${egress}": the docker backend enforces no network policy but "open"`,
+      "Cannot restrict the egress of a container that is attached to: its network is its owner's",
+      { suggestion: "Name an image instead, or have the container's owner restrict it." },
     );
   }
   const { user, workspace, platform, pull = "missing", id, mount, cpus, env = {} } = options;
@@ -166,7 +181,9 @@ export function checkOptions(options: DockerOptions): DockerSettings {
     platform: platform ?? null,
     pull,
     readOnly: options.readOnly ?? false,
-    env,
+    egress,
+    unsafe: options.unsafe ?? [],
+    env: kind === "allow-list" ? { ...doorVariables(), ...env } : env,
     keep: options.keep ?? false,
   };
 }

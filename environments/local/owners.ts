@@ -2,9 +2,10 @@
  * Records of the environments on this machine and their owners, so that what a killed orchestrator left running is
  * found and ended by the next one.
  */
-import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
+import { makePrivateFolder } from "../../src/folders.ts";
 import { judgeOwner, ownerLabel } from "../owner.ts";
 
 const Record = z.object({
@@ -13,6 +14,10 @@ const Record = z.object({
   workspace: z.string(),
   createdAt: z.string(),
   keep: z.boolean(),
+  /** Folders of a sandbox's own on the host. */
+  folders: z.array(z.string()).default([]),
+  /** What a sandbox made in its workspace to hold the place of protected parts. */
+  placeholders: z.array(z.string()).default([]),
 });
 
 export type LocalRecord = z.output<typeof Record>;
@@ -21,8 +26,11 @@ function folder(stateDir: string): string {
   return join(stateDir, "local");
 }
 
-export async function writeRecord(stateDir: string, record: Omit<LocalRecord, "owner">): Promise<void> {
-  await mkdir(folder(stateDir), { recursive: true, mode: 0o700 });
+export async function writeRecord(
+  stateDir: string,
+  record: Omit<z.input<typeof Record>, "owner">,
+): Promise<void> {
+  await makePrivateFolder(folder(stateDir));
   const path = join(folder(stateDir), `${record.id}.json`);
   const temporary = `${path}.${process.pid}.tmp`;
   await writeFile(temporary, JSON.stringify({ ...record, owner: ownerLabel() }), { mode: 0o600 });

@@ -21,6 +21,8 @@ export interface ShellBackend {
   /** Absolute, inside the environment. Final after `start`. */
   readonly workspace: string;
   readonly exposedHostPaths: readonly string[];
+  /** Whether `stop` without `keep` takes everything inside with it, so that nothing need be ended first. @default false */
+  readonly disposable?: boolean;
   /** PATH and other variables come from a login shell, taken once; false where the backend's own are final. @default true */
   readonly readsLogin?: boolean;
 
@@ -38,4 +40,6 @@ export interface ShellBackend {
   recover(error: MoorageError): Promise<Recovery | null>;
   /** Says more about an exit code that the backend caused, such as 137 by a memory limit; null when it did not. */
   explainExit?(exitCode: number, startedAt: number): Promise<string | null>;
+  /** What a policy refused since `startedAt` (performance.now), for the notes of a command's result. */
+  refusalsSince?(startedAt: number): readonly string[];
 }

@@ -4,6 +4,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
 import {
   BaseEnvironment,
   type Command,
@@ -30,6 +31,7 @@ import { OutputStore } from "./outputs.ts";
 import { WorkerPool } from "./pool.ts";
 import { endTree, findProcesses, lastWill } from "./process-tree.ts";
 import { createProcesses, type ShellProcesses } from "./processes.ts";
+import { RENAME_ASSISTANT, RENAME_ASSISTANT_END } from "./rename-assistant.ts";
 import {
   abortedResult,
   checkCommand,
@@ -64,6 +66,12 @@ export function randomEnvironmentId(): string {
   return `env-${randomBytes(6).toString("hex")}`;
 }
 
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms).unref();
+  });
+}
+
 class ShellEnvironment extends BaseEnvironment {
   readonly id: string;
   readonly files: EnvironmentFiles;
@@ -83,8 +91,8 @@ class ShellEnvironment extends BaseEnvironment {
   #users: WorkerPool;
   #systems: WorkerPool;
   #facts: WorkerFacts | null = null;
-  /** Told with the first result. */
-  #startNote: string | null = null;
+  /** Told with the next result of a command: what a start or a request of our own met. */
+  readonly #pendingNotes: string[] = [];
   #starting: Promise<void> | null = null;
   #stopped: Promise<void> | null = null;
   #recovering: Promise<string | null> | null = null;
@@ -219,7 +227,7 @@ class ShellEnvironment extends BaseEnvironment {
     await this.#backend.start((progress) => this.#options.onProgress?.(progress));
     const worker = await this.#users.acquire();
     this.#facts ??= worker.facts;
-    this.#startNote = worker.loginProblem;
+    if (worker.loginProblem !== null) this.#pendingNotes.push(worker.loginProblem);
     this.#users.release(worker);
   }
 
@@ -236,10 +244,15 @@ class ShellEnvironment extends BaseEnvironment {
     const started = this.#starting;
     this.#stopping.abort();
     if (started) {
-      await attempt(() => started);
-      await Promise.all([...this.#sessions].map((session) => attempt(() => session.close())));
-      await Promise.allSettled(this.#running);
-      if (this.#facts && (await this.#reachable())) {
+      await started.catch(() => undefined); // its own callers are told
+      const goesWhole = this.#backend.disposable === true && !keep;
+      const ended = Promise.all([
+        ...[...this.#sessions].map((session) => attempt(() => session.close())),
+        Promise.allSettled(this.#running),
+      ]);
+      // Where all goes anyway, a place that answers no more, full of processes, is not waited for.
+      await (goesWhole ? Promise.race([ended, pause(limits.killGraceMs + limits.killVerifyMs)]) : ended);
+      if (!goesWhole && this.#facts && (await this.#reachable())) {
         // A place that went meanwhile took everything with it.
         const inside = (step: () => Promise<unknown>) =>
           attempt(() =>
@@ -290,7 +303,8 @@ class ShellEnvironment extends BaseEnvironment {
       shell: this.#options.shell ?? "auto",
       // When its stream ends unasked, the orchestrator is gone or out of reach, and commands have nobody to answer to.
       ...(kind === "system" && {
-        library: FILE_LIBRARY,
+        library: FILE_LIBRARY + RENAME_ASSISTANT,
+        atClose: RENAME_ASSISTANT_END,
         atLoss: lastWill(`${WORKER_MARKER}=${this.#prefix}.u`),
       }),
       login: kind === "user" && (this.#backend.readsLogin ?? true),
@@ -299,6 +313,7 @@ class ShellEnvironment extends BaseEnvironment {
         this.#backend.openStream({
           argv,
           env,
+          purpose: kind,
           ...(kind === "user" && { abortSignal: this.#stopping.signal }),
         }),
       maxIdle: kind === "user" ? IDLE_USER_SHELLS : IDLE_SYSTEM_SHELLS,
@@ -319,6 +334,7 @@ class ShellEnvironment extends BaseEnvironment {
       const known = toMoorageError(error, "ENVIRONMENT_UNAVAILABLE", "Cannot open a shell");
       const note = this.#generation === generation ? await this.#recover(known) : null;
       if (note === null && this.#generation === generation) throw known;
+      if (note && kind === "system") this.#pendingNotes.push(note);
       return { worker: await pool().acquire(), notes: note ? [note] : [] };
     }
   }
@@ -367,9 +383,7 @@ class ShellEnvironment extends BaseEnvironment {
       outputs: this.#outputStore,
       acquire: async () => {
         const { worker, notes } = await this.#acquire("user");
-        const startNote = this.#startNote;
-        this.#startNote = null;
-        return { worker, notes: startNote === null ? notes : [startNote, ...notes] };
+        return { worker, notes: [...this.#pendingNotes.splice(0), ...notes] };
       },
       endTree: (worker) => this.#endTree(worker),
       leftBehind: async (worker, orphans) => {
@@ -380,18 +394,25 @@ class ShellEnvironment extends BaseEnvironment {
       adopt: (yielded) => this.#adopt(yielded),
       explainExit: async (exitCode, startedAt) =>
         (await this.#backend.explainExit?.(exitCode, startedAt)) ?? null,
+      refusalsSince: (startedAt) => this.#backend.refusalsSince?.(startedAt) ?? [],
     };
   }
 
   #endTree(worker: Worker): Promise<LeftProcess[]> {
     return endTree(this.#system, {
       marker: worker.marker,
-      exceptPids: worker.alive ? [worker.facts.pid] : [],
+      ...(worker.alive && { exceptPids: [worker.facts.pid], sincePid: worker.facts.pid }),
     });
   }
 
   async #findTree(worker: Worker, pids: readonly number[] = []): Promise<readonly LeftProcess[]> {
-    return findProcesses(this.#system, { marker: worker.marker, exceptPids: [worker.facts.pid], pids });
+    const { pid } = worker.facts;
+    return findProcesses(this.#system, {
+      marker: worker.marker,
+      exceptPids: [pid],
+      pids,
+      ...(worker.alive && { sincePid: pid }),
+    });
   }
 
   /** Looks, more and more rarely, until nothing of the worker's is left. */

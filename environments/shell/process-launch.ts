@@ -11,7 +11,13 @@ import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { Command, PtySize } from "../base.ts";
-import { PROCESS_VARIABLE, type RecordMeta, recordScript, SHOWN_COMMAND_CHARS } from "./process-record.ts";
+import {
+  PROCESS_VARIABLE,
+  processWorkerId,
+  type RecordMeta,
+  recordScript,
+  SHOWN_COMMAND_CHARS,
+} from "./process-record.ts";
 import { TERMINAL_PROBE, terminalText } from "./process-terminal.ts";
 import { quote, quoteAll } from "./quote.ts";
 import { oversizedVariables } from "./state.ts";
@@ -46,7 +52,7 @@ export async function launch(
 ): Promise<string | null> {
   const text = commandText(request.command);
   const id = `proc_${randomBytes(6).toString("hex")}`;
-  const shown = typeof request.command === "string" ? request.command : quoteAll(request.command);
+  const shown = typeof request.command === "string" ? request.command : shownWords(request.command);
   const meta: RecordMeta = {
     command: shown.slice(0, SHOWN_COMMAND_CHARS),
     title: request.title,
@@ -86,7 +92,7 @@ MOORAGE_SH=$(command -v sh) || MOORAGE_SH=/bin/sh
 MOORAGE_COMMAND_SHELL=${system.shell === "bash" ? '$(command -v bash || printf %s "$BASH")' : "$MOORAGE_SH"}
 MOORAGE_LOGIN_SHELL=\${SHELL-}
 export MOORAGE_SH MOORAGE_COMMAND_SHELL MOORAGE_LOGIN_SHELL MOORAGE_UMASK
-export MOORAGE_WORKER=${quote(`${request.environmentId}.process`)}
+export MOORAGE_WORKER=${quote(processWorkerId(request.environmentId))}
 exec 7<>"$d/done" 5<>"$d/ready" 4<"$d/ready"
 exec 2>/dev/null
 (
@@ -141,6 +147,11 @@ function refusal(exitCode: number, request: LaunchRequest, stderr: string): Moor
 /** `exec` starts the program itself, never a builtin, and leaves no shell behind. */
 function commandText(command: Command): string {
   return typeof command === "string" ? command : `exec ${quoteAll(command)}`;
+}
+
+/** For people: quoted only where it must be. */
+function shownWords(words: readonly string[]): string {
+  return words.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : quote(word))).join(" ");
 }
 
 /** Variables too long for the kernel are left out, lest no program could be started. */

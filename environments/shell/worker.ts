@@ -11,7 +11,7 @@ import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
 import { bootArgv, type CallScript, callScript, FRAME, helloScript, type ShellKind, wire } from "./script.ts";
 import type { ShellStream, StreamEnd } from "./stream.ts";
 
-export type CallRequest = Omit<CallScript, "shell" | "nonce" | "secret" | "reapers" | "stdinBytes"> & {
+export type CallRequest = Omit<CallScript, "shell" | "nonce" | "secret" | "reaper" | "stdinBytes"> & {
   readonly stdin: Uint8Array | null;
   /** Bytes of the command. `stderr` only in a separate call. A promise holds that stream back. */
   readonly onData: (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
@@ -26,6 +26,8 @@ export interface CallEnd {
   readonly begun: boolean;
   /** The state after the call; null when it was not wanted or the command had no chance to tell. */
   readonly dump: StateDump | null;
+  /** Whether what the session keeps could be brought back; when not, the command did not run. */
+  readonly restored: boolean;
   /** Why the asked folder could not be entered; the command did not run then. */
   readonly workdirProblem: "missing" | "kernel" | null;
   /** Folder used because the session's cwd is gone. */
@@ -45,7 +47,8 @@ export interface WorkerFacts {
   readonly variables: ReadonlyMap<string, string>;
   /** Variables of a login shell, when they were asked for and could be read. */
   readonly login: ReadonlyMap<string, string> | null;
-  readonly reapers: readonly string[];
+  /** See `CallScript.reaper`. */
+  readonly reaper: string | null;
 }
 
 export interface WorkerOptions {
@@ -55,6 +58,8 @@ export interface WorkerOptions {
   readonly library: string;
   /** Script that the shell runs when its stream ends without `close`. */
   readonly atLoss?: string;
+  /** Script that the shell runs at `close`. */
+  readonly atClose?: string;
   readonly login: boolean;
   readonly open: (argv: readonly string[], env: Readonly<Record<string, string>>) => Promise<ShellStream>;
 }
@@ -68,6 +73,9 @@ function pidList(text: string): number[] {
     .filter((pid) => pid !== "")
     .map(Number);
 }
+
+/** How long the control stream waits unread at the start of a call, milliseconds. */
+const CONTROL_PAUSE_MS = 4;
 
 type Receiver = (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
 
@@ -89,6 +97,14 @@ function drained(stream: ShellStream): Promise<void> {
   });
 }
 
+function farewellOf({ atLoss, atClose }: WorkerOptions): string | null {
+  const steps = [
+    ...(atLoss === undefined ? [] : ["trap - EXIT"]),
+    ...(atClose === undefined ? [] : [atClose]),
+  ];
+  return steps.length === 0 ? null : steps.join("\n");
+}
+
 export class Worker {
   readonly id: string;
   readonly facts: WorkerFacts;
@@ -99,16 +115,18 @@ export class Worker {
   #ended: StreamEnd | null = null;
   #knownOrphans: ReadonlySet<number> = new Set();
   #tail: Promise<void> = Promise.resolve();
+  readonly #abandoned = Promise.withResolvers<void>();
   /** The last state that was read: most calls change nothing. */
   #lastDump: { readonly text: string; readonly dump: StateDump } | null = null;
   /** The long state that the shell holds. */
   #setup: string | null = null;
 
-  readonly #hasLastWill: boolean;
+  /** What the shell runs at `close`; null when there is nothing to do first. */
+  readonly #farewell: string | null;
 
-  private constructor(id: string, stream: ShellStream, facts: WorkerFacts, hasLastWill: boolean) {
+  private constructor(id: string, stream: ShellStream, facts: WorkerFacts, farewell: string | null) {
     this.id = id;
-    this.#hasLastWill = hasLastWill;
+    this.#farewell = farewell;
     this.#stream = stream;
     this.facts = facts;
   }
@@ -138,6 +156,9 @@ export class Worker {
     const splitters = [new FrameSplitter(nonce), ...(loginNonce ? [new FrameSplitter(loginNonce)] : [])];
     let login: ReadonlyMap<string, string> | null = null;
     let noise = "";
+    const gather = (chunk: Buffer) => {
+      noise = (noise + chunk.toString("utf8")).slice(-2_000);
+    };
     const hello = new Promise<Frame>((resolve, reject) => {
       const timer = setTimeout(() => {
         reject(
@@ -151,7 +172,7 @@ export class Worker {
         );
       }, timeoutMs);
       stream.stderr.on("data", function read(chunk: Buffer) {
-        noise = (noise + chunk.toString("latin1")).slice(-2_000);
+        gather(chunk);
         for (const splitter of splitters) {
           for (const part of splitter.push(chunk)) {
             if (Buffer.isBuffer(part)) continue;
@@ -159,17 +180,24 @@ export class Worker {
             if (part.kind === FRAME.hello) {
               clearTimeout(timer);
               stream.stderr.off("data", read);
+              stream.stdout.off("data", gather);
               resolve(part);
             }
           }
         }
       });
-      void stream.ended.then((end) => {
+      stream.stdout.on("data", gather);
+      void stream.ended.then(async (end) => {
         clearTimeout(timer);
+        // An engine that cannot start the program says why on stdout.
+        await drained(stream);
+        stream.stdout.off("data", gather);
         reject(
           end.lost ??
             new MoorageError(
-              "SHELL_MISSING",
+              end.exitCode === 127 || /no such file|not found/i.test(noise)
+                ? "SHELL_MISSING"
+                : "ENVIRONMENT_UNAVAILABLE",
               `Cannot open a shell: /bin/sh ended with code ${end.exitCode}: ${noise.trim()}`,
               {
                 details: { phase: "hello", exitCode: end.exitCode },
@@ -197,7 +225,7 @@ export class Worker {
       home = "",
       cwd = "/",
       uid = "",
-      reapers = "",
+      reaper = "",
       orphans = "",
       ...exports
     ] = fields;
@@ -209,9 +237,9 @@ export class Worker {
       uid: Number(uid),
       variables: parseExports(exports.join("\0")),
       login,
-      reapers: reapers.split(" ").filter((reaper) => reaper !== ""),
+      reaper: reaper === "" ? null : reaper,
     };
-    const worker = new Worker(options.id, stream, facts, options.atLoss !== undefined);
+    const worker = new Worker(options.id, stream, facts, farewellOf(options));
     worker.#knownOrphans = new Set(pidList(orphans));
     worker.#listen();
     return worker;
@@ -246,16 +274,27 @@ export class Worker {
       shell: this.facts.shell,
       nonce,
       secret,
-      reapers: this.facts.reapers,
+      reaper: this.facts.reaper,
       stdinBytes: stdin === null ? null : stdin.byteLength,
     });
     const seen: {
       dump: string | null;
+      restored: boolean;
       workdir: "missing" | "kernel" | null;
       moved: string | null;
       exitCode: number | null;
       orphans: number[];
-    } = { dump: null, workdir: null, moved: null, exitCode: null, orphans: [] };
+      /** The shell answered to this call, so it has read all of it. */
+      answered: boolean;
+    } = {
+      restored: false,
+      dump: null,
+      workdir: null,
+      moved: null,
+      exitCode: null,
+      orphans: [],
+      answered: false,
+    };
     const splitters = { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
     const open = new Set<string>(["stdout", "stderr"]);
     let finish: (how: "ended") => void = () => {};
@@ -263,9 +302,20 @@ export class Worker {
       finish = resolve;
     });
 
+    // A shell writes its state line by line, and each line would wake us: it is read once the command is over, or
+    // when the command takes longer, before the stream's buffer can fill up.
+    const control = this.#stream.stderr;
+    const later = request.separate ? undefined : setTimeout(() => control.resume(), CONTROL_PAUSE_MS);
+    const listenAgain = () => {
+      clearTimeout(later);
+      if (control.isPaused()) control.resume();
+    };
+
     const onFrame = (stream: "stdout" | "stderr", frame: Frame): void => {
       const [first = "", exitCode = "", orphans = ""] = frame.fields;
-      if (frame.kind === FRAME.stdin && stdin) this.#stream.stdin.write(stdin);
+      seen.answered = true;
+      if (frame.kind === FRAME.begun) seen.restored = true;
+      else if (frame.kind === FRAME.stdin && stdin) this.#stream.stdin.write(stdin);
       else if (frame.kind === FRAME.workdir) seen.workdir = first === "kernel" ? "kernel" : "missing";
       else if (frame.kind === FRAME.moved) seen.moved = first;
       else if (frame.kind === FRAME.state) seen.dump = first;
@@ -273,6 +323,7 @@ export class Worker {
         if (stream === "stdout") {
           seen.exitCode = Number(exitCode);
           seen.orphans = pidList(orphans);
+          listenAgain();
         }
         open.delete(stream);
         if (open.size === 0) finish("ended");
@@ -296,16 +347,20 @@ export class Worker {
         this.#stream.stdin.write(wire(this.facts.shell, text.setup), "latin1");
         this.#setup = text.setup;
       }
+      if (!request.separate) control.pause();
       this.#stream.stdin.write(wire(this.facts.shell, text.call), "latin1");
     }
     const how = await Promise.race([ended, this.#stream.ended.then(() => "stream" as const)]);
+    listenAgain();
     if (how === "stream") {
       await drained(this.#stream);
-      await this.#tail;
+      // A listener that never answers must not hold up a call that is over.
+      await Promise.race([this.#tail, this.#abandoned.promise]);
     }
     this.#receiver = null;
     const common = {
       dump: seen.dump === null ? null : this.#parseDump(seen.dump),
+      restored: seen.restored,
       workdirProblem: seen.workdir,
       movedTo: seen.moved,
     };
@@ -328,8 +383,8 @@ export class Worker {
       kind: end.lost ? "lost" : "died",
       exitCode: end.exitCode,
       signal: end.signal,
-      // A call whose last byte was not sent did not start.
-      begun: written && end.lost?.details.undelivered !== true,
+      // A call whose last byte was not sent did not start; one that has begun may lack bytes of its standard input.
+      begun: written && (seen.answered || end.lost?.details.undelivered !== true),
       newOrphans: [],
       lost: end.lost,
     };
@@ -338,8 +393,9 @@ export class Worker {
   /** Ends the shell; processes that it left behind are not touched. Idempotent. */
   async close(): Promise<void> {
     this.#receiver = null;
-    if (this.#hasLastWill && this.alive) {
-      this.#stream.stdin.end(wire(this.facts.shell, "trap - EXIT"), "latin1");
+    this.#abandoned.resolve();
+    if (this.#farewell !== null && this.alive) {
+      this.#stream.stdin.end(wire(this.facts.shell, this.#farewell), "latin1");
       // Cut off before it has read this, it would take the end for a loss.
       let timer: NodeJS.Timeout | undefined;
       const late = new Promise<void>((resolve) => {

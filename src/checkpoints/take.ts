@@ -1,7 +1,7 @@
 /** Takes checkpoints: of named files in one request, of a whole tree in a scan and what changed since the last. */
 import type { BaseEnvironment, CapturedFile, TreeEntry } from "../../environments/base.ts";
 import { bytesOf, isOurs, showName } from "../../environments/tree/names.ts";
-import { isMoorageError, MoorageError } from "../errors.ts";
+import { isMoorageError } from "../errors.ts";
 import { limits } from "../limits.ts";
 import type { BlobWriter } from "./blobs.ts";
 import type { PathState, Skipped, States } from "./states.ts";
@@ -270,10 +270,4 @@ export function relativeTo({ root }: Place, absolute: string): string {
   const prefix = root === "/" ? "/" : `${root}/`;
   const inside = absolute.startsWith(prefix) ? absolute.slice(prefix.length) : "";
   return bytesOf(inside === "" || isOurs(bytesOf(inside)) ? absolute : inside);
-}
-
-/** @throws {MoorageError} CHECKPOINT_FAILED in place of what went wrong */
-export function checkpointFailed(error: unknown): MoorageError {
-  const reason = error instanceof Error ? error.message : String(error);
-  return new MoorageError("CHECKPOINT_FAILED", `No checkpoint was taken: ${reason}`, { cause: error });
 }

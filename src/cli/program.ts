@@ -43,6 +43,7 @@ export interface JsonOption {
 const SPECS = `
 Environments (-e SPEC, several as -e NAME=SPEC):
   local                      this machine, no isolation
+  local?isolation=bubblewrap this machine, in a sandbox
   docker:IMAGE               a container of its own, removed at the end
   docker+attach:CONTAINER    a container that runs already; never stopped by us
   NAME                       an environment of the configuration file

@@ -95,9 +95,8 @@ describe("createMoorage()", () => {
 
   it.each([
     ["lcoal", "INVALID_SPEC", 'did you mean "local"?'],
-    ["ssh://me@box", "UNSUPPORTED", 'Backend "ssh" is not available in this version'],
     ["vercel:mine", "UNSUPPORTED", 'Backend "vercel" is not available in this version'],
-    ["local?isolation=bubblewrap", "UNSUPPORTED", "not available in this version"],
+    ["local?isolation=bubblewrap&egress=a%20b", "INVALID_SPEC", '"a b" is no host'],
     ["local?egress=none", "UNSUPPORTED", "Cannot restrict egress"],
     ["local?egress=a.example", "UNSUPPORTED", "Cannot restrict egress"],
   ])("refuses %s", async (environments, code, message) => {

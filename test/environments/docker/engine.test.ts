@@ -6,7 +6,8 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { EnvironmentProgress } from "../../../environments/base.ts";
 import { createDockerBackend, listDocker, reapDocker } from "../../../environments/docker/index.ts";
-import { LABELS } from "../../../environments/docker/owner.ts";
+import { LABELS } from "../../../environments/docker/labels.ts";
+import { ownerLabel, thisProcessTable } from "../../../environments/owner.ts";
 import { CONTAINER_ID, FakeDaemon, type FakeRequest, frame } from "./fake-daemon.ts";
 import { run } from "./read-stream.ts";
 
@@ -367,7 +368,6 @@ describe("reapDocker()", () => {
 
   it("never touches what has no label of ours or cannot be judged, and goes on after a failure", async () => {
     await using daemon = await FakeDaemon.listen();
-    const { ownerLabel, thisProcessTable } = await import("../../../environments/docker/owner.ts");
     const gone = ownerLabel({ ...thisProcessTable(), pid: 2 ** 22 + 1, startTime: () => "1" });
     daemon.on("GET", /^\/containers\/json$/, () => ({
       json: [
@@ -400,6 +400,7 @@ describe("reapDocker()", () => {
         createdAt: "2026-01-01",
         owner: "dead",
         kept: false,
+        isDoor: false,
       },
     ]);
     expect(report.failed.map(({ entry: { name } }) => name)).toEqual(["stuck"]);

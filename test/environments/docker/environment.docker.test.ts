@@ -4,6 +4,7 @@ import { chmodSync, chownSync, mkdtempSync, realpathSync, rmSync, statSync, writ
 import { type AddressInfo, connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Readable } from "node:stream";
 import Docker from "dockerode";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
@@ -16,7 +17,7 @@ import {
   listDocker,
   reapDocker,
 } from "../../../environments/docker/index.ts";
-import { LABELS } from "../../../environments/docker/owner.ts";
+import { LABELS } from "../../../environments/docker/labels.ts";
 import { createShellEnvironment } from "../../../environments/shell/environment.ts";
 import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "../../host/images.ts";
 import { run, until } from "./read-stream.ts";
@@ -175,16 +176,26 @@ describeWithEngine("a docker environment", () => {
   });
 
   it("tells a kill for want of memory from any other (DK-23, DK-24)", async () => {
-    const { environment } = make({ memory: "64m" });
+    const { backend, environment } = make({ memory: "64m" });
     await using _ = environment;
     const session = await environment.openSession();
+    // The engine's answer is an IncomingMessage, which the library types as the bare interface.
+    const events = (await docker.getEvents({
+      filters: { container: [idOf(backend)], event: ["oom"] },
+    })) as Readable;
+    let told = "";
+    events.on("data", (chunk) => {
+      told += chunk;
+    });
     expect(await session.exec("tail /dev/zero")).toMatchObject({
       exitCode: 137,
       notes: ["killed (137), probably out of memory (limit 64 MB)"],
     });
-    // A kill that follows an unnoticed one is not taken for it.
+    // A kill that follows an unnoticed one is not taken for it, once the engine has told that one.
     expect(await session.exec("tail /dev/zero; exit 1")).toMatchObject({ exitCode: 1, notes: [] });
+    await until(() => told.split("\n").length > 2);
     expect(await session.exec("sh -c 'kill -9 $$'")).toMatchObject({ exitCode: 137, notes: [] });
+    events.destroy();
     expect(await session.exec("echo next")).toMatchObject({ exitCode: 0, output: "next\n" });
   });
 

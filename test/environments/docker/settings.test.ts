@@ -37,9 +37,18 @@ describe("createDockerBackend()", () => {
     );
   });
 
-  it.each(["none", "allow:example.com", ""])("refuses egress %j, which it cannot enforce", (egress) => {
-    expect(() => createDockerBackend({ image, egress })).toThrow(
-      expect.objectContaining({ code: "UNSUPPORTED" }),
+  it.each(["none", { allow: ["example.com"] }, { allow: [] }] as const)(
+    "refuses egress %j of a container that it attaches to, whose network is its owner's",
+    (egress) => {
+      expect(() => createDockerBackend({ attach: "other", egress })).toThrow(
+        expect.objectContaining({ code: "UNSUPPORTED" }),
+      );
+    },
+  );
+
+  it("refuses an egress policy that is malformed", () => {
+    expect(() => createDockerBackend({ image, egress: { allow: ["a b"] } })).toThrow(
+      expect.objectContaining({ code: "INVALID_SPEC" }),
     );
   });
 

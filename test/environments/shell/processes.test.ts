@@ -383,6 +383,8 @@ describe.each(["bash", "dash", "busybox"] as const)("background processes throug
       'stty size; [ -t 0 ] && [ -t 1 ] && echo tty; echo "$PAGER $GIT_PAGER $SHELL $TERM"; read x; echo "got $x"; exit 5',
       { pty: { columns: 123, rows: 45 } },
     );
+    // Written earlier, the terminal would echo it before the command's own lines.
+    await process.wait({ logPattern: "xterm-256color", timeoutMs: 15_000 });
     await process.write("hey\r");
     const { info } = await process.wait({ timeoutMs: 15_000 });
     expect([info.status, info.exitCode, info.pty]).toEqual(["exited", 5, true]);

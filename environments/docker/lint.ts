@@ -1,0 +1,198 @@
+/**
+ * What of a container's making, or of its engine, lets commands out of it. Looks at the engine's own record, so it
+ * finds the same faults in containers that others made.
+ *
+ * `unsafe` is the host, more or less: such a container is joined only when the operator names the rule. `weak` is a
+ * defence that is missing.
+ */
+import type Dockerode from "dockerode";
+import { isSecretVariable } from "../local/variables.ts";
+
+export interface LintFinding {
+  /** Stable, such as `privileged`; what the operator names to have it all the same. */
+  readonly rule: string;
+  readonly level: "unsafe" | "weak";
+  /** For people. */
+  readonly text: string;
+}
+
+/** Capabilities that are the host's root, or a way to it. */
+const UNSAFE_CAPABILITIES = new Set([
+  "ALL",
+  "SYS_ADMIN",
+  "SYS_MODULE",
+  "SYS_PTRACE",
+  "SYS_RAWIO",
+  "SYS_BOOT",
+  "SYS_TIME",
+  "SYSLOG",
+  "DAC_READ_SEARCH",
+  "BPF",
+  "PERFMON",
+  "MAC_ADMIN",
+  "MAC_OVERRIDE",
+  "NET_ADMIN",
+  "CHECKPOINT_RESTORE",
+]);
+
+/** Host paths that are unsafe themselves, below and, when writable, above. */
+const KERNEL_PATHS = ["/proc", "/sys", "/dev", "/boot", "/run", "/var/run", "/lib/modules"];
+const SYSTEM_PATHS = [
+  "/etc",
+  "/root",
+  "/home",
+  "/usr",
+  "/bin",
+  "/sbin",
+  "/lib",
+  "/lib64",
+  "/var",
+  "/var/lib/docker",
+  "/var/lib/containerd",
+  "/var/lib/kubelet",
+  "/opt",
+];
+const ENGINE_SOCKET =
+  /(?:^|\/)(?:docker|dockerd|podman|containerd|crio|cri-dockerd|buildkitd|lxd|incus|nerdctl)[\w.-]*\.sock$/;
+
+/** Findings, `unsafe` ones first; none for a container as this backend makes it. */
+export function lintContainer(info: Dockerode.ContainerInspectInfo): readonly LintFinding[] {
+  // The engine says more than the library's types know.
+  const host: Dockerode.HostConfig & { readonly CgroupnsMode?: string } = info.HostConfig;
+  const findings: LintFinding[] = [];
+  const unsafe = (rule: string, text: string) => findings.push({ rule, level: "unsafe", text });
+  const weak = (rule: string, text: string) => findings.push({ rule, level: "weak", text });
+
+  if (host.Privileged) unsafe("privileged", "it is privileged");
+  for (const [rule, mode, name] of [
+    ["host-pid", host.PidMode, "processes"],
+    ["host-network", host.NetworkMode, "network"],
+    ["host-ipc", host.IpcMode, "shared memory"],
+    ["host-uts", host.UTSMode, "host name"],
+    ["host-userns", host.UsernsMode, "user numbers, on an engine that remaps them"],
+  ] as const) {
+    if (mode === "host") unsafe(rule, `it has the host's ${name}`);
+    // The companion of a door joins another container on purpose, and is never worked in.
+    else if (/^container:/.test(mode ?? ""))
+      weak(rule.replace("host-", "shared-"), `it shares ${name} with another container`);
+  }
+  const added = (host.CapAdd ?? []).map((capability: string) =>
+    capability.replace(/^CAP_/i, "").toUpperCase(),
+  );
+  for (const capability of added.filter((name: string) => UNSAFE_CAPABILITIES.has(name)))
+    unsafe("capabilities", `it has the capability ${capability}`);
+  for (const option of host.SecurityOpt ?? []) {
+    const [, name = "", value = ""] = /^([a-z-]+)[=:](.*)$/i.exec(option) ?? [];
+    if (value === "unconfined" || (name === "label" && value === "disable"))
+      unsafe(`unconfined-${name}`, `its ${name} confinement is switched off`);
+  }
+  // `systempaths=unconfined` is told only by its effect.
+  if (host.MaskedPaths?.length === 0 && !host.Privileged)
+    unsafe("unconfined-systempaths", "nothing of /proc is hidden in it");
+  for (const { PathOnHost } of host.Devices ?? [])
+    unsafe("devices", `it has the host's device ${PathOnHost}`);
+  // The engine's default where control groups are of version 1, and then mounted read-only.
+  if (host.CgroupnsMode === "host") weak("host-cgroup", "it sees the host's control groups");
+  if ((host.DeviceCgroupRules ?? []).length > 0)
+    unsafe("device-rules", "it may make device files of the host");
+  for (const mount of info.Mounts ?? []) lintMount(mount, unsafe);
+
+  if (
+    !(host.CapDrop ?? []).some((capability: string) => /^(CAP_)?ALL$/i.test(capability)) &&
+    !host.Privileged
+  )
+    weak("default-capabilities", "it keeps the engine's default capabilities");
+  if (!(host.SecurityOpt ?? []).some((option: string) => /^no-new-privileges(?:[=:]true)?$/.test(option)))
+    weak("new-privileges", "programs in it can gain privileges");
+  if (!host.PidsLimit || host.PidsLimit < 0)
+    weak("no-pids-limit", "the number of its processes is not limited");
+  if (!host.Memory) weak("no-memory-limit", "its memory is not limited");
+  if (/^(0|root)?(:.*)?$/.test(info.Config.User ?? "")) weak("root", "its programs run as root");
+  for (const variable of info.Config.Env ?? []) {
+    const [name = "", ...value] = variable.split("=");
+    if (name === "DOCKER_HOST") unsafe("engine-address", "its variables name an engine");
+    // Never the value.
+    else if (isSecretVariable(name, value.join("=")))
+      weak("secret-variables", `its record holds the value of ${name}`);
+  }
+  return findings.sort((a, b) => a.level.localeCompare(b.level));
+}
+
+function lintMount(
+  { Type, Source = "", Destination, RW }: Dockerode.ContainerInspectInfo["Mounts"][number],
+  unsafe: (rule: string, text: string) => void,
+): void {
+  if (Type !== undefined && Type !== "bind") return;
+  const covers = (outer: string, inner: string) =>
+    outer === "/" || inner === outer || inner.startsWith(`${outer}/`);
+  // Files that the engine itself binds.
+  if (
+    /^\/etc\/(?:hosts|hostname|resolv\.conf)$/.test(Destination) &&
+    /\/containers\/[0-9a-f]{12,}\//.test(Source)
+  )
+    return;
+  if (ENGINE_SOCKET.test(Source) || ENGINE_SOCKET.test(Destination)) {
+    unsafe("engine-socket", `an engine's socket is mounted at ${Destination}`);
+  } else if (Source === "/") {
+    unsafe("host-root", `the host's root is mounted at ${Destination}`);
+  } else if (KERNEL_PATHS.some((path) => covers(path, Source) || covers(Source, path))) {
+    unsafe("kernel-mount", `the host's ${Source} is mounted at ${Destination}`);
+  } else if (
+    SYSTEM_PATHS.some((path) => Source === path || covers(Source, path)) ||
+    /^\/etc\//.test(Source)
+  ) {
+    if (RW) unsafe("system-mount", `the host's ${Source} is mounted writable at ${Destination}`);
+  } else if (/(?:^|\/)\.(?:ssh|aws|gnupg|kube|docker|config\/gcloud|azure)(?:\/|$)/.test(Source)) {
+    unsafe("credentials-mount", `the host's ${Source} is mounted at ${Destination}`);
+  }
+}
+
+/** Known escapes by version: the first fixed versions of each line, newest first. */
+const KNOWN: readonly {
+  readonly component: string;
+  readonly name: string;
+  /** A version is good from the one of its own line on; lines above all of them are good. */
+  readonly fixed: readonly string[];
+}[] = [
+  { component: "runc", name: "CVE-2019-5736", fixed: ["1.0.0"] },
+  { component: "runc", name: "CVE-2024-21626", fixed: ["1.1.12"] },
+  { component: "runc", name: "CVE-2025-31133, CVE-2025-52565, CVE-2025-52881", fixed: ["1.3.3", "1.2.8"] },
+  { component: "containerd", name: "CVE-2022-23648", fixed: ["1.6.1", "1.5.10", "1.4.13"] },
+];
+
+/**
+ * Parts of an engine with publicly known ways out. Distributions mend old versions without changing the number, so each
+ * is a reason to look, not a proof.
+ *
+ * @param components as the engine's `version` has them
+ */
+export function lintEngine(
+  components: readonly { readonly Name?: string; readonly Version?: string }[],
+): readonly LintFinding[] {
+  return components.flatMap(({ Name = "", Version = "" }) =>
+    KNOWN.filter(({ component, fixed }) => component === Name && !isFixed(Version, fixed)).map(
+      ({ name }) => ({
+        rule: "engine-version",
+        level: "weak" as const,
+        text: `${Name} ${Version} has ${name} unless its distribution mended it`,
+      }),
+    ),
+  );
+}
+
+function isFixed(version: string, fixed: readonly string[]): boolean {
+  const own = numbers(version);
+  // A version that cannot be read is none that can be blamed.
+  if (!own) return true;
+  const later = ([a, b, c]: readonly number[], [x, y, z]: readonly number[]) =>
+    (a ?? 0) - (x ?? 0) || (b ?? 0) - (y ?? 0) || (c ?? 0) - (z ?? 0);
+  const lines = fixed.map((text) => numbers(text) ?? []);
+  const same = lines.find(([major, minor]) => major === own[0] && minor === own[1]);
+  if (same) return later(own, same) >= 0;
+  return lines.every((line) => later(own, line) > 0);
+}
+
+function numbers(version: string): readonly number[] | null {
+  const match = /^v?(\d+)\.(\d+)(?:\.(\d+))?/.exec(version);
+  return match ? match.slice(1).map((part) => Number(part ?? 0)) : null;
+}

@@ -1,0 +1,21 @@
+/** Who needs a placeholder: two sandboxes of one workspace share them, and the last one takes them away. */
+import { isOrphan, type LocalRecord, readRecords } from "../owners.ts";
+import { removePlaceholders } from "./protected.ts";
+
+/** Placeholders that living sandboxes claim, for one that begins in the same workspace to claim as well. */
+export async function claimedPlaceholders(stateDir: string, exceptId: string): Promise<ReadonlySet<string>> {
+  const others = (await readRecords(stateDir)).filter(
+    (record) => record.id !== exceptId && !isOrphan(record),
+  );
+  return new Set(others.flatMap(({ placeholders }) => placeholders));
+}
+
+/** Removes the placeholders of a sandbox that has ended, those apart that another one lives behind. */
+export async function releasePlaceholders(
+  stateDir: string,
+  { id, placeholders }: Pick<LocalRecord, "id" | "placeholders">,
+): Promise<void> {
+  if (placeholders.length === 0) return;
+  const claimed = await claimedPlaceholders(stateDir, id);
+  await removePlaceholders(placeholders.filter((path) => !claimed.has(path)));
+}

@@ -1,0 +1,202 @@
+/**
+ * This machine, seen from inside a bubblewrap sandbox: the root read-only, the workspace writable but for the parts
+ * that programs outside act upon, everything else private, and the network that the policy names.
+ *
+ * All shells of one environment are in one sandbox, which ends with its orchestrator: nothing can be kept. Where a
+ * sandbox cannot be made, that is an error; commands never run outside of one.
+ */
+import { mkdtemp, rm, stat } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { MoorageError } from "../../../src/errors.ts";
+import type { BaseEnvironment, Capability, Health } from "../../base.ts";
+import type { CredentialOptions } from "../../egress/credentials.ts";
+import { doorVariables } from "../../egress/door.ts";
+import { EgressGate } from "../../egress/gate.ts";
+import { compilePolicy, type EgressPolicy } from "../../egress/policy.ts";
+import type { Recovery, ShellBackend } from "../../shell/backend.ts";
+import { createShellEnvironment, type ShellEnvironmentOptions } from "../../shell/environment.ts";
+import type { ShellStream, StreamRequest } from "../../shell/stream.ts";
+import { removeRecord, writeRecord } from "../owners.ts";
+import { reapLocal } from "../reap.ts";
+import { scrubbedVariables } from "../variables.ts";
+import { claimedPlaceholders, releasePlaceholders } from "./claims.ts";
+import { checkWorkspace, layoutArgv, sandboxHome } from "./layout.ts";
+import { probeBubblewrap } from "./probe.ts";
+import { protect } from "./protected.ts";
+import { Sandbox, unavailable } from "./sandbox.ts";
+
+export interface BubblewrapOptions extends ShellEnvironmentOptions {
+  /** @default "open" */
+  readonly egress?: EgressPolicy;
+  /** Put into requests by the proxy of an allow-list. */
+  readonly credentials?: readonly CredentialOptions[];
+}
+
+const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>([
+  "pty",
+  "ports",
+  "egress:none",
+  "egress:allow-list",
+]);
+
+/** Ways to services of the host that are closed inside; the names would only mislead. */
+const CLOSED =
+  /^(?:SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|DBUS_.*|DOCKER_.*|CONTAINER_HOST|KUBECONFIG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY|XDG_.*|TMPDIR|TMP|TEMP|PULSE_SERVER|.*_PROXY)$/i;
+
+class BubblewrapBackend implements ShellBackend {
+  readonly name = "local";
+  readonly isolation = "process";
+  readonly capabilities = CAPABILITIES;
+  readonly description = "bubblewrap sandbox on this machine";
+  readonly workspace: string;
+  readonly exposedHostPaths: readonly string[];
+  readonly #options: BubblewrapOptions;
+  readonly #id: () => string;
+  #gate: EgressGate | null = null;
+  #sandbox: Sandbox | null = null;
+  #placeholders: readonly string[] = [];
+
+  constructor(options: BubblewrapOptions, id: () => string) {
+    if (options.keep) {
+      throw new MoorageError(
+        "UNSUPPORTED",
+        "Cannot keep a bubblewrap sandbox: it ends with its orchestrator",
+      );
+    }
+    compilePolicy(options.egress ?? "open");
+    this.workspace = checkWorkspace(resolve(options.workspace ?? process.cwd()));
+    this.exposedHostPaths = [this.workspace];
+    this.#options = options;
+    this.#id = id;
+  }
+
+  async start(): Promise<void> {
+    await reapLocal({ stateDir: this.#options.stateDir });
+    await this.#begin();
+  }
+
+  async stop(): Promise<void> {
+    const problems: unknown[] = [];
+    const { stateDir } = this.#options;
+    for (const step of [
+      () => this.#sandbox?.stop(),
+      () => this.#gate?.close(),
+      () => releasePlaceholders(stateDir, { id: this.#id(), placeholders: [...this.#placeholders] }),
+    ]) {
+      try {
+        await step();
+      } catch (error) {
+        problems.push(error);
+      }
+    }
+    this.#sandbox = null;
+    this.#gate = null;
+    this.#placeholders = [];
+    if (problems.length > 0) throw problems[0];
+    await removeRecord(stateDir, this.#id());
+  }
+
+  async openStream({ argv, env }: StreamRequest): Promise<ShellStream> {
+    if (!this.#sandbox)
+      throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot start a program: the sandbox is not started");
+    return await this.#sandbox.open(argv, env);
+  }
+
+  async health(): Promise<Health> {
+    const lost = this.#sandbox?.lost;
+    if (lost) return { healthy: false, code: lost.code, reason: lost.message, suggestion: lost.suggestion };
+    const problem = await folderProblem(this.workspace);
+    if (problem) {
+      const { code, message, suggestion } = problem;
+      return { healthy: false, code, reason: message, suggestion };
+    }
+    return this.#sandbox ? { healthy: true } : await probeBubblewrap();
+  }
+
+  async recover(): Promise<Recovery | null> {
+    const old = this.#sandbox;
+    if (!old?.lost) return null;
+    await old.stop();
+    await this.#gate?.close();
+    await this.#begin();
+    return {
+      note: `${old.lost.message}; a new one was made, its processes, variables and private files are lost`,
+    };
+  }
+
+  refusalsSince(startedAt: number): readonly string[] {
+    return this.#gate?.refusalsSince(startedAt) ?? [];
+  }
+
+  async #begin(): Promise<void> {
+    const { stateDir, egress = "open", credentials = [], keep = false } = this.#options;
+    const problem = await folderProblem(this.workspace);
+    if (problem) throw problem;
+    if (process.platform !== "linux") throw unavailable(`it needs Linux, and this is ${process.platform}`);
+    const gate = typeof egress === "string" ? null : await EgressGate.open({ policy: egress, credentials });
+    this.#gate = gate;
+    const channel = await mkdtemp(join(tmpdir(), "moorage-sandbox-"));
+    try {
+      const claimed = await claimedPlaceholders(stateDir, this.#id());
+      const protection = await protect(this.workspace, claimed);
+      const own = [...protection.placeholders, ...protection.held.filter((path) => claimed.has(path))];
+      this.#placeholders = [...new Set([...this.#placeholders, ...own])];
+      await writeRecord(stateDir, {
+        id: this.#id(),
+        workspace: this.workspace,
+        createdAt: new Date().toISOString(),
+        keep,
+        folders: [channel],
+        placeholders: [...this.#placeholders],
+      });
+      const layout = layoutArgv({
+        workspace: this.workspace,
+        channel,
+        hidden: [stateDir],
+        openNetwork: egress === "open",
+      });
+      this.#sandbox = await Sandbox.start({
+        layout: [...layout, ...protection.argv],
+        channel,
+        workspace: this.workspace,
+        env: this.#variables(gate !== null),
+        network: gate ? { onDoor: (listener) => gate.adopt(listener) } : egress === "none" ? "none" : "open",
+      });
+    } catch (error) {
+      await rm(channel, { recursive: true, force: true });
+      await this.stop();
+      throw error;
+    }
+  }
+
+  #variables(door: boolean): Record<string, string> {
+    const host = Object.entries(scrubbedVariables(process.env)).filter(([name]) => !CLOSED.test(name));
+    return { ...Object.fromEntries(host), HOME: sandboxHome(), ...(door && doorVariables()) };
+  }
+}
+
+async function folderProblem(path: string): Promise<MoorageError | null> {
+  try {
+    if ((await stat(path)).isDirectory()) return null;
+    return new MoorageError("WORKDIR_MISSING", `Cannot work in "${path}": it is no folder`);
+  } catch (error) {
+    return new MoorageError("WORKDIR_MISSING", `Cannot work in "${path}": there is no such folder`, {
+      cause: error,
+    });
+  }
+}
+
+/**
+ * An environment in a sandbox on this machine.
+ *
+ * @param options.workspace @default the current folder; not the home folder or what is above it
+ * @throws {MoorageError} PATH_DENIED, INVALID_SPEC (policy), UNSUPPORTED (keep)
+ */
+export function createBubblewrapEnvironment(options: BubblewrapOptions): BaseEnvironment {
+  let id = options.id ?? "";
+  const backend = new BubblewrapBackend(options, () => id);
+  const environment = createShellEnvironment(backend, { ...options, workspace: backend.workspace });
+  id = environment.id;
+  return environment;
+}

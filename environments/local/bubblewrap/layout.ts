@@ -1,0 +1,130 @@
+/** What of the host a sandbox sees, as options of bwrap. */
+import { existsSync, lstatSync, realpathSync } from "node:fs";
+import { homedir } from "node:os";
+import { isAbsolute, join, normalize } from "node:path";
+import { MoorageError } from "../../../src/errors.ts";
+
+/** Where the folder with the named pipes is, inside. */
+export const CHANNEL = "/run/moorage";
+
+/** Fresh and empty inside: other people's files, and sockets of services. */
+const PRIVATE = ["/tmp", "/var/tmp", "/run", "/home", "/root", "/mnt", "/media"];
+/** Readable by root alone, and so by a sandbox whose user is root. */
+const HIDDEN_FROM_ROOT = [
+  "/etc/shadow",
+  "/etc/shadow-",
+  "/etc/gshadow",
+  "/etc/gshadow-",
+  "/etc/ssl/private",
+  "/etc/sudoers",
+  "/var/lib/docker",
+  "/var/lib/containerd",
+  "/var/lib/private",
+  "/boot",
+];
+
+/**
+ * Writable by root by its number alone, without any capability: what is written there changes the whole machine. bwrap
+ * covers them only where the folder itself is writable, which it never is.
+ */
+const KERNEL_SETTINGS = [
+  "/proc/sys",
+  "/proc/sysrq-trigger",
+  "/proc/irq",
+  "/proc/bus",
+  "/proc/fs",
+  "/proc/acpi",
+  "/proc/scsi",
+  "/proc/mtrr",
+  "/proc/pressure",
+];
+
+export interface Layout {
+  /** Real path of the workspace. */
+  readonly workspace: string;
+  /** Host folder that is bound to `CHANNEL`. */
+  readonly channel: string;
+  /** Folders of ours that commands must not read. */
+  readonly hidden: readonly string[];
+  /** Whether the sandbox resolves names itself. */
+  readonly openNetwork: boolean;
+}
+
+/** Home inside: the user's own path, with nothing of theirs in it. */
+export function sandboxHome(): string {
+  const home = homedir();
+  return isAbsolute(home) && home !== "/" ? home : "/tmp";
+}
+
+/**
+ * The real path of a folder that a sandbox can have as its workspace.
+ *
+ * @throws {MoorageError} PATH_DENIED for the root, the home folder and what is above it, and kernel file systems
+ */
+export function checkWorkspace(path: string): string {
+  const real = existsSync(path) ? realpathSync(path) : path;
+  const home = existsSync(sandboxHome()) ? realpathSync(sandboxHome()) : sandboxHome();
+  const refuse = (reason: string) =>
+    new MoorageError("PATH_DENIED", `Cannot have "${path}" as the workspace of a sandbox: ${reason}`, {
+      suggestion: "Choose a project's own folder.",
+    });
+  if (/^\/(proc|sys|dev|run)(\/|$)/.test(real)) throw refuse("it lies in a system folder");
+  if (real === "/" || ["/usr", "/etc", "/bin", "/lib", "/sbin", "/var", "/boot", "/opt"].includes(real))
+    throw refuse("it is a system folder");
+  if (home === real || home.startsWith(`${real}/`)) throw refuse("it holds the home folder");
+  if (PRIVATE.includes(real)) throw refuse("the sandbox has an own one");
+  return real;
+}
+
+/** Options for the file system; those of the workspace come last, so that it shows through what is private. */
+export function layoutArgv({ workspace, channel, hidden, openNetwork }: Layout): string[] {
+  const home = sandboxHome();
+  const argv = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
+  for (const path of KERNEL_SETTINGS.filter((candidate) => existsSync(candidate))) {
+    argv.push("--ro-bind", path, path);
+  }
+  for (const path of PRIVATE.filter(isFolder)) {
+    argv.push("--perms", path.endsWith("tmp") ? "1777" : "0755", "--tmpfs", path);
+  }
+  const covered = PRIVATE.some((path) => home === path || home.startsWith(`${path}/`));
+  if (covered) argv.push("--perms", "0700", "--dir", home);
+  else if (isFolder(home)) argv.push("--perms", "0700", "--tmpfs", home);
+  if (process.getuid?.() === 0) {
+    for (const path of HIDDEN_FROM_ROOT.filter((candidate) => existsSync(candidate))) {
+      if (isFolder(path)) argv.push("--perms", "0700", "--tmpfs", path);
+      else argv.push("--ro-bind", "/dev/null", path);
+    }
+  }
+  for (const path of programFolders(process.env.PATH ?? "")) argv.push("--ro-bind", path, path);
+  for (const path of hidden) {
+    if (isFolder(path) && !isPrivate(path)) argv.push("--perms", "0700", "--tmpfs", realpathSync(path));
+  }
+  if (openNetwork) {
+    // Often a link to a file of a service under /run.
+    const resolver = existsSync("/etc/resolv.conf") ? realpathSync("/etc/resolv.conf") : "";
+    if (isPrivate(resolver)) argv.push("--ro-bind", resolver, resolver);
+  }
+  argv.push("--bind", channel, CHANNEL, "--bind", workspace, workspace);
+  return argv;
+}
+
+/**
+ * Folders of the search path that what is private would hide, such as a Node in the user's home: their programs are
+ * wanted, and nothing beside them but the modules that a Node of that folder needs.
+ */
+function programFolders(searchPath: string): readonly string[] {
+  const folders = searchPath
+    .split(":")
+    .filter((path) => isAbsolute(path) && normalize(path) === path && !path.startsWith("/tmp/"))
+    .filter((path) => isPrivate(path) && path !== sandboxHome() && isFolder(path));
+  const modules = folders.map((path) => join(path, "../lib/node_modules")).filter(isFolder);
+  return [...new Set([...folders, ...modules])].filter((path) => realpathSync(path) === path);
+}
+
+function isFolder(path: string): boolean {
+  return existsSync(path) && lstatSync(path).isDirectory();
+}
+
+function isPrivate(path: string): boolean {
+  return [...PRIVATE, sandboxHome()].some((folder) => path === folder || path.startsWith(join(folder, "/")));
+}

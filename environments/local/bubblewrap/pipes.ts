@@ -1,0 +1,100 @@
+/**
+ * Named pipes between the host and shells in a sandbox, in a folder that both see. They are made some at a time, ahead
+ * of their use, and lose their names as soon as both ends are open.
+ */
+import { closeSync, constants, openSync, rmSync } from "node:fs";
+import { mkdir } from "node:fs/promises";
+import { Socket } from "node:net";
+import { join } from "node:path";
+import { execa } from "execa";
+
+/** Streams whose pipes are made by one run of `mkfifo`. */
+const BATCH = 6;
+
+export interface HostEnds {
+  readonly stdin: Socket;
+  readonly stdout: Socket;
+  readonly stderr: Socket;
+}
+
+/** The pipes of one shell, in a folder of that name. */
+export interface PipeSet {
+  readonly name: string;
+  readonly folder: string;
+}
+
+export class PipeStock {
+  readonly #folder: string;
+  readonly #ready: PipeSet[] = [];
+  #made = 0;
+  #making: Promise<void> | null = null;
+
+  constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  /** Makes pipes ahead. */
+  fill(): Promise<void> {
+    this.#making ??= this.#make().finally(() => {
+      this.#making = null;
+    });
+    return this.#making;
+  }
+
+  async take(): Promise<PipeSet> {
+    for (;;) {
+      const set = this.#ready.shift();
+      if (set) {
+        // A failure is met by the call that finds none left.
+        if (this.#ready.length < 2) this.fill().catch(() => {});
+        return set;
+      }
+      await this.fill();
+    }
+  }
+
+  async #make(): Promise<void> {
+    const sets = Array.from({ length: BATCH }, () => {
+      this.#made += 1;
+      return { name: String(this.#made), folder: join(this.#folder, String(this.#made)) };
+    });
+    await Promise.all(sets.map(({ folder }) => mkdir(folder, { mode: 0o700 })));
+    const paths = sets.flatMap(({ folder }) => ["in", "out", "err"].map((name) => join(folder, name)));
+    await execa("mkfifo", ["-m", "600", ...paths]);
+    this.#ready.push(...sets);
+  }
+}
+
+/** Ends that are open on this side before the other side opens its own, so that nobody waits for anybody. */
+export interface WaitingEnds {
+  /** To be called when the shell has opened its ends. */
+  connect(): HostEnds;
+  discard(): void;
+}
+
+export function openHostEnds({ folder }: PipeSet): WaitingEnds {
+  const nonblock = constants.O_NONBLOCK;
+  // Held for reading as well until the shell has it, else opening it for writing fails.
+  const holder = openSync(join(folder, "in"), constants.O_RDWR | nonblock);
+  const writer = openSync(join(folder, "in"), constants.O_WRONLY | nonblock);
+  const readers = ["out", "err"].map((name) => openSync(join(folder, name), constants.O_RDONLY | nonblock));
+  const [stdoutFd = -1, stderrFd = -1] = readers;
+  return {
+    connect: () => {
+      closeSync(holder);
+      rmSync(folder, { recursive: true, force: true });
+      const stdin = new Socket({ fd: writer, readable: false, writable: true });
+      // A pipe knows no half-close: its reader finds the end when it is closed.
+      stdin.once("finish", () => stdin.destroy());
+      return {
+        stdin,
+        stdout: new Socket({ fd: stdoutFd, readable: true, writable: false }),
+        stderr: new Socket({ fd: stderrFd, readable: true, writable: false }),
+      };
+    },
+    discard: () => {
+      for (const fd of [holder, writer, ...readers]) closeSync(fd);
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}

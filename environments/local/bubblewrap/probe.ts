@@ -1,0 +1,35 @@
+/** Whether sandboxes can be had on this machine, asked of bwrap itself. */
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+import { limits } from "../../../src/limits.ts";
+import type { Health } from "../../base.ts";
+
+const PROBE = ["--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/"];
+
+/** Starts a sandbox that does nothing, the way a real one is started. */
+export async function probeBubblewrap(): Promise<Health> {
+  if (process.platform !== "linux") {
+    return bad(`bubblewrap needs Linux, and this is ${process.platform}`, "Use a container: docker:IMAGE.");
+  }
+  try {
+    // It also needs util-linux, whose setsid starts shells in it.
+    const argv = [...PROBE, "--proc", "/proc", "--dev", "/dev", "--", "setsid", "-w", "true"];
+    await promisify(execFile)("bwrap", argv, { timeout: limits.probeTimeoutMs, cwd: "/" });
+    return { healthy: true, detail: "bubblewrap works" };
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? error.code : null;
+    if (code === "ENOENT") return bad("bwrap is not installed", "Install the package bubblewrap.");
+    const stderr = error instanceof Error && "stderr" in error ? String(error.stderr).trim() : "";
+    const reason = stderr || (error instanceof Error ? error.message : String(error));
+    if (/Unknown option/.test(reason))
+      return bad(`bwrap is too old: ${reason}`, "Install bubblewrap 0.8 or newer.");
+    return bad(
+      `bwrap cannot make a sandbox: ${reason}`,
+      "Allow unprivileged user namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns).",
+    );
+  }
+}
+
+function bad(reason: string, suggestion: string): Health {
+  return { healthy: false, code: "ENVIRONMENT_UNAVAILABLE", reason, suggestion };
+}

@@ -1,0 +1,118 @@
+/**
+ * Parts of a workspace that programs outside the sandbox act upon: git's hooks and configuration, and the settings of
+ * editors and agents. They are read-only inside, also those that do not exist yet: an empty folder holds their place,
+ * which git does not list, and which goes when the sandbox stops.
+ */
+import { lstat, mkdir, readdir, readFile, rm, rmdir, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { MoorageError } from "../../../src/errors.ts";
+
+/** What is held when it is missing; a parent before its children. */
+const HELD = [
+  ".git",
+  ".git/hooks",
+  ".git/config",
+  ".git/commondir",
+  ".vscode",
+  ".idea",
+  ".claude",
+  ".cursor",
+  ".codex",
+  ".gemini",
+  ".mcp.json",
+];
+/**
+ * By this file git would take its configuration from another folder. It cannot be held by a folder, which git takes for
+ * a broken repository; with this content it says what is so without it.
+ */
+const COMMON_FOLDER = ".git/commondir";
+const COMMON_FOLDER_TEXT = ".\n";
+
+/** Read-only when there; as an empty folder they would disturb programs outside. */
+const WHEN_THERE = [
+  ".git/config.worktree",
+  ".gitmodules",
+  ".envrc",
+  ".husky",
+  ".devcontainer",
+  "moorage.yaml",
+];
+
+export interface Protection {
+  /** Options of bwrap, after the workspace's own. */
+  readonly argv: readonly string[];
+  /** What was made to hold a place. */
+  readonly placeholders: readonly string[];
+  /** All parts that are held, those that were there included. */
+  readonly held: readonly string[];
+}
+
+/**
+ * Makes the placeholders and tells how everything is mounted.
+ *
+ * @param claimed placeholders that other sandboxes of this workspace hold
+ * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE when a protected part is a symbolic link, which cannot be held
+ */
+export async function protect(workspace: string, claimed: ReadonlySet<string>): Promise<Protection> {
+  for (const name of [...HELD, ...WHEN_THERE]) await refuseLink(join(workspace, name));
+  const argv: string[] = [];
+  const placeholders: string[] = [];
+  const held: string[] = [];
+  const absent = new Set<string>();
+  for (const name of [...HELD, ...WHEN_THERE]) {
+    const path = join(workspace, name);
+    const kind = await kindOf(path);
+    const parent = dirname(name);
+    // What is read-only as a whole, or is no folder, needs nothing inside.
+    if (parent !== "." && (absent.has(parent) || (await kindOf(join(workspace, parent))) !== "folder"))
+      continue;
+    if (kind === "missing") {
+      if (!HELD.includes(name)) continue;
+      if (name === COMMON_FOLDER) await writeFile(path, COMMON_FOLDER_TEXT, { flag: "wx" });
+      else await mkdir(path);
+      placeholders.push(path);
+      absent.add(name);
+    } else if (claimed.has(path) && kind === "folder" && (await readdir(path)).length === 0) {
+      absent.add(name);
+    }
+    // A folder with protected parts is a mount of its own, so that it cannot be renamed away with them.
+    const writable = name === ".git" && kind === "folder" && !absent.has(name);
+    held.push(path);
+    argv.push(writable ? "--bind" : "--ro-bind", path, path);
+  }
+  return { argv, placeholders, held };
+}
+
+/** In a folder that commands can write to, a link could be replaced by something else. */
+async function refuseLink(path: string): Promise<void> {
+  if ((await kindOf(path)) !== "link") return;
+  throw new MoorageError(
+    "ENVIRONMENT_UNAVAILABLE",
+    `Cannot protect "${path}" in the sandbox: it is a symbolic link, which commands could replace`,
+    { suggestion: `Put the real file or folder in the place of "${path}", or work in another folder.` },
+  );
+}
+
+/** Removes placeholders, deepest first; one that somebody has filled stays. */
+export async function removePlaceholders(paths: readonly string[]): Promise<void> {
+  for (const path of [...paths].sort((a, b) => b.length - a.length)) {
+    try {
+      if (!path.endsWith(COMMON_FOLDER)) await rmdir(path);
+      else if ((await readFile(path, "utf8")) === COMMON_FOLDER_TEXT) await rm(path);
+    } catch (error) {
+      const code = error instanceof Error && "code" in error ? error.code : "";
+      if (code !== "ENOENT" && code !== "ENOTEMPTY" && code !== "ENOTDIR") throw error;
+    }
+  }
+}
+
+async function kindOf(path: string): Promise<"missing" | "link" | "folder" | "other"> {
+  try {
+    const stat = await lstat(path);
+    return stat.isSymbolicLink() ? "link" : stat.isDirectory() ? "folder" : "other";
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? error.code : "";
+    if (code === "ENOENT" || code === "ENOTDIR") return "missing";
+    throw error;
+  }
+}

@@ -1,0 +1,330 @@
+/**
+ * One running sandbox. All shells of an environment are in the same one, so that they see each other's processes and
+ * files: a supervisor inside, a plain `sh` that reads requests from its standard input, starts them.
+ *
+ * A request names a folder with three named pipes and a script. `setsid -f` starts the script apart from the
+ * supervisor: a shell's own `&` would have it ignore SIGINT for good.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { closeSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { rm } from "node:fs/promises";
+import { Server } from "node:net";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { Readable } from "node:stream";
+import { MoorageError } from "../../../src/errors.ts";
+import { limits } from "../../../src/limits.ts";
+import { DOOR_PORT, HANDING_DOOR } from "../../egress/door.ts";
+import { quote, quoteAll } from "../../shell/quote.ts";
+import type { ShellStream, StreamEnd } from "../../shell/stream.ts";
+import { CHANNEL } from "./layout.ts";
+import { openHostEnds, type PipeSet, PipeStock } from "./pipes.ts";
+import { seccompFilter } from "./seccomp.ts";
+
+export interface SandboxOptions {
+  /** Options of bwrap for the file system. */
+  readonly layout: readonly string[];
+  /** Host folder of the named pipes, ours alone. */
+  readonly channel: string;
+  readonly workspace: string;
+  /** Variables of every program inside. They reach bwrap by its environment, never by its arguments. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly network: "open" | "none" | { readonly onDoor: (listener: Server) => void };
+}
+
+/** Own namespaces, no capabilities, no terminal, the end of its parent its own. */
+const ISOLATION = [
+  "--unshare-user",
+  "--disable-userns",
+  "--unshare-pid",
+  "--unshare-ipc",
+  "--unshare-uts",
+  "--unshare-cgroup-try",
+  "--cap-drop",
+  "ALL",
+  "--new-session",
+  "--die-with-parent",
+];
+
+const SUPERVISOR = `
+exec 3>&1
+echo ready
+while IFS=' ' read -r verb what; do
+  case $verb in
+  open) setsid -f sh "${CHANNEL}/$what/run" "$what" </dev/null ;;
+  kill) kill -KILL "$what" ;;
+  esac
+done 2>/dev/null
+`;
+
+/** Started as `sh run NAME`; descriptor 3 tells the host. `read` from its own stat gives the subshell's number. */
+const RUN_HEAD = `
+d=${CHANNEL}/$1
+exec 4<"$d/in" 5>"$d/out" 6>"$d/err"
+echo "opened $1" >&3
+(
+  read -r me rest </proc/self/stat
+  echo "pid $1 $me" >&3
+  exec <&4 >&5 2>&6 3>&- 4<&- 5>&- 6>&-
+`;
+const RUN_TAIL = `
+)
+code=$?
+exec 4<&- 5>&- 6>&-
+echo "exit $1 $code" >&3
+`;
+
+interface Waiting {
+  opened: () => void;
+  /** Number of the program inside; null until it is told. */
+  pid: number | null;
+  end: (end: StreamEnd) => void;
+}
+
+export class Sandbox {
+  readonly #child: ChildProcess;
+  readonly #stock: PipeStock;
+  readonly #options: SandboxOptions;
+  readonly #streams = new Map<string, Waiting>();
+  /** Host number of the sandbox's process 1: it is gone only when everything inside is. */
+  #init: number | null = null;
+  #lost: MoorageError | null = null;
+  #stderr = "";
+  readonly #gone: Promise<void>;
+
+  private constructor(options: SandboxOptions, child: ChildProcess, stock: PipeStock) {
+    this.#options = options;
+    this.#child = child;
+    this.#stock = stock;
+    this.#gone = new Promise((resolve) => {
+      child.once("error", (error) => {
+        this.#lose(`bwrap cannot be started: ${error.message}`);
+        resolve();
+      });
+      child.once("exit", (code, signal) => {
+        const why = this.#stderr.trim().split("\n").at(-1);
+        this.#lose(why || `it ended with ${signal ?? `code ${code}`}`);
+        resolve();
+      });
+    });
+    child.stderr?.on("data", (chunk: Buffer) => {
+      this.#stderr = (this.#stderr + chunk.toString("utf8")).slice(-2_000);
+    });
+    child.stdin?.on("error", () => {});
+  }
+
+  /** @throws {MoorageError} ENVIRONMENT_UNAVAILABLE with bwrap's reason */
+  static async start(options: SandboxOptions): Promise<Sandbox> {
+    const filter = seccompFilter();
+    if (!filter) throw unavailable(`no filter of system calls is known for ${process.arch}`);
+    const stock = new PipeStock(options.channel);
+    const filling = stock.fill();
+    const files = [
+      writePrivate(options.channel, "arguments", Buffer.from(bwrapArguments(options).join("\0"))),
+      writePrivate(options.channel, "filter", filter),
+    ];
+    const [file = "", ...argv] = command(options);
+    const hasDoor = typeof options.network !== "string";
+    const child = spawn(file, argv, {
+      // Where it stands must not keep a folder of the host's busy.
+      cwd: "/",
+      env: options.env,
+      detached: true,
+      // Arguments and filter are read from descriptors 3 and 4; 5 tells what was made; the door hands its port over.
+      stdio: ["pipe", "pipe", "pipe", ...files, "pipe", ...(hasDoor ? (["ipc"] as const) : [])],
+    });
+    const { network } = options;
+    if (typeof network !== "string") {
+      child.once("message", (_, listener) => {
+        if (listener instanceof Server) network.onDoor(listener);
+      });
+    }
+    for (const fd of files) closeSync(fd);
+    const sandbox = new Sandbox(options, child, stock);
+    await Promise.all([sandbox.#ready(), filling]).catch(async (error: unknown) => {
+      await sandbox.stop();
+      throw error;
+    });
+    return sandbox;
+  }
+
+  get lost(): MoorageError | null {
+    return this.#lost;
+  }
+
+  /** Starts a program in a session of its own. @throws {MoorageError} ENVIRONMENT_LOST */
+  async open(argv: readonly string[], env: Readonly<Record<string, string>>): Promise<ShellStream> {
+    if (this.#lost) throw this.#lost;
+    const set = await this.#stock.take();
+    const ends = openHostEnds(set);
+    writeFileSync(join(set.folder, "run"), runScript(argv, env, this.#options.workspace), { mode: 0o600 });
+    const waiting = this.#expect(set);
+    this.#child.stdin?.write(`open ${set.name}\n`);
+    const first = await Promise.race([waiting.opened, waiting.ended]);
+    if (first) {
+      ends.discard();
+      throw first.lost ?? unavailable("a shell ended before it began");
+    }
+    const { stdin, stdout, stderr } = ends.connect();
+    // A program that ended closes its input; `ended` tells how.
+    stdin.on("error", () => {});
+    return {
+      stdin,
+      stdout,
+      stderr,
+      ended: waiting.ended,
+      close: async () => {
+        stdin.destroy();
+        const { pid } = waiting.entry;
+        if (pid !== null && this.#streams.has(set.name)) this.#child.stdin?.write(`kill ${pid}\n`);
+        await waiting.ended;
+        stdout.destroy();
+        stderr.destroy();
+      },
+    };
+  }
+
+  /** Ends everything inside; resolves when nothing of it is left. Idempotent. */
+  async stop(): Promise<void> {
+    if (this.#child.exitCode === null && this.#child.signalCode === null) this.#child.kill("SIGKILL");
+    await this.#gone;
+    const deadline = performance.now() + limits.killVerifyMs;
+    const init = this.#init;
+    while (init !== null && lives(init)) {
+      if (performance.now() > deadline) {
+        throw new MoorageError("CLEANUP_FAILED", `Process ${init} of a sandbox is left behind`);
+      }
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    await rm(this.#options.channel, { recursive: true, force: true });
+  }
+
+  #expect({ name }: PipeSet) {
+    let opened: () => void = () => {};
+    let end: (end: StreamEnd) => void = () => {};
+    const openedPromise = new Promise<null>((resolve) => {
+      opened = () => resolve(null);
+    });
+    const ended = new Promise<StreamEnd>((resolve) => {
+      end = resolve;
+    });
+    const entry: Waiting = { opened, pid: null, end };
+    this.#streams.set(name, entry);
+    return { entry, opened: openedPromise, ended };
+  }
+
+  async #ready(): Promise<void> {
+    const { stdout, stdio } = this.#child;
+    if (!stdout) throw new MoorageError("INTERNAL", "Cannot start a sandbox: it has no output");
+    // The types know five descriptors; the sixth is the pipe that was asked for.
+    const told = (stdio as readonly unknown[])[5];
+    if (told instanceof Readable) {
+      let text = "";
+      told.on("data", (chunk: Buffer) => {
+        text += chunk.toString("latin1");
+        this.#init ??= Number(/"child-pid": *(\d+)/.exec(text)?.[1] ?? 0) || null;
+      });
+    }
+    await new Promise<void>((resolve, reject) => {
+      const timer = setTimeout(
+        () => reject(unavailable(`it did not start within ${limits.openTimeoutMs} ms`)),
+        limits.openTimeoutMs,
+      );
+      createInterface({ input: stdout }).on("line", (line) => {
+        if (line !== "ready") return this.#told(line);
+        clearTimeout(timer);
+        return resolve();
+      });
+      void this.#gone.then(() => {
+        clearTimeout(timer);
+        reject(unavailable(this.#reason));
+      });
+    });
+  }
+
+  #reason = "it ended";
+
+  #told(line: string): void {
+    const [verb = "", name = "", number = ""] = line.split(" ");
+    const entry = this.#streams.get(name);
+    if (!entry) return;
+    if (verb === "opened") entry.opened();
+    else if (verb === "pid") entry.pid = Number(number);
+    else if (verb === "exit") {
+      this.#streams.delete(name);
+      entry.end({ exitCode: Number(number), signal: null, lost: null });
+    }
+  }
+
+  #lose(reason: string): void {
+    this.#reason = reason;
+    const lost = new MoorageError("ENVIRONMENT_LOST", `The sandbox is gone: ${reason}`);
+    this.#lost ??= lost;
+    for (const { end } of this.#streams.values()) end({ exitCode: null, signal: null, lost });
+    this.#streams.clear();
+  }
+}
+
+/** A process 1 becomes a zombie only when nothing else is left in its namespace; who waits for it may be slow. */
+function lives(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+    return !/^[ZX]/.test(stat.slice(stat.lastIndexOf(")") + 2));
+  } catch {
+    // It is gone.
+    return false;
+  }
+}
+
+export function unavailable(reason: string): MoorageError {
+  return new MoorageError("ENVIRONMENT_UNAVAILABLE", `Cannot start a bubblewrap sandbox: ${reason}`, {
+    suggestion: "Install bubblewrap and allow unprivileged user namespaces, or choose another environment.",
+  });
+}
+
+/** A descriptor for reading a file that has no name any more. */
+function writePrivate(folder: string, name: string, bytes: Buffer): number {
+  const path = join(folder, name);
+  writeFileSync(path, bytes, { mode: 0o600, flag: "wx" });
+  const fd = openSync(path, "r");
+  rmSync(path);
+  return fd;
+}
+
+function bwrapArguments({ layout, workspace, network }: SandboxOptions): string[] {
+  return [
+    ...ISOLATION,
+    ...(network === "none" ? ["--unshare-net"] : []),
+    ...layout,
+    "--chdir",
+    workspace,
+    "--seccomp",
+    "4",
+    "--json-status-fd",
+    "5",
+  ];
+}
+
+/**
+ * With a door there are two layers: the outer makes the network namespace, in which the door and the sandbox then
+ * are. The door is outside of the sandbox, where commands can neither see nor end it.
+ */
+function command({ network }: SandboxOptions): string[] {
+  const sandbox = ["bwrap", "--args", "3", "--", "sh", "-c", SUPERVISOR];
+  if (typeof network === "string") return sandbox;
+  const outer = ["bwrap", "--unshare-user", "--unshare-net", "--cap-drop", "ALL", "--die-with-parent"];
+  // Without it the kernel refuses a root in the inner layer, as it is the outer one's root.
+  if (process.getuid?.() === 0) outer.push("--cap-add", "CAP_SETFCAP");
+  const door = [process.execPath, "-e", HANDING_DOOR, "--", String(DOOR_PORT)];
+  return [...outer, "--dev-bind", "/", "/", "--", ...door, ...sandbox];
+}
+
+function runScript(
+  argv: readonly string[],
+  env: Readonly<Record<string, string>>,
+  workspace: string,
+): string {
+  const exports = Object.entries(env).map(([name, value]) => `export ${name}=${quote(value)}`);
+  const cd = `cd ${quote(workspace)}`;
+  return [RUN_HEAD, ...exports, cd, `exec setsid ${quoteAll(argv)}`, RUN_TAIL].join("\n");
+}

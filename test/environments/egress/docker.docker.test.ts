@@ -1,0 +1,175 @@
+/** Egress of real containers: a hostile client inside, real listeners outside. */
+import { mkdtemp, rm } from "node:fs/promises";
+import { createServer as createHttpServer } from "node:http";
+import { createServer } from "node:net";
+import { networkInterfaces, tmpdir } from "node:os";
+import { join } from "node:path";
+import Docker from "dockerode";
+import { afterAll, afterEach, expect, it } from "vitest";
+import type { BaseEnvironment } from "../../../environments/base.ts";
+import { createDockerEnvironment, listDocker } from "../../../environments/docker/index.ts";
+import type { EgressPolicy } from "../../../environments/egress/policy.ts";
+import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "../../host/images.ts";
+import { portOf } from "./network.ts";
+
+const stateDir = await mkdtemp(join(tmpdir(), "moorage-egress-"));
+afterAll(() => rm(stateDir, { recursive: true, force: true }));
+
+const started: BaseEnvironment[] = [];
+afterEach(async () => {
+  for (const environment of started.splice(0)) await environment.stop();
+});
+
+function make(egress: EgressPolicy, image = WORKBENCH_IMAGE, more: { keep?: boolean; id?: string } = {}) {
+  const environment = createDockerEnvironment({ image, egress, stateDir, ...more });
+  started.push(environment);
+  const run = async (command: string) =>
+    (await environment.exec(command, { timeoutMs: 60_000 })).output.trim();
+  return { environment, run };
+}
+
+/** Containers that carry an environment's label, doors included. */
+async function containersOf(id: string) {
+  const filters = { label: [`moorage.environment=${id}`] };
+  return await new Docker().listContainers({ all: true, filters });
+}
+
+describeWithEngine("egress of a container", () => {
+  it("EG-02, EG-17, EG-18: with none or an allow-list there is a loopback and nothing else", async () => {
+    let reached = 0;
+    const listener = createServer((socket) => {
+      reached += 1;
+      socket.destroy();
+    });
+    await new Promise<void>((resolve) => listener.listen(0, "0.0.0.0", resolve));
+    const hosts = Object.values(networkInterfaces()).flatMap((list) =>
+      (list ?? []).filter(({ family }) => family === "IPv4").map(({ address }) => address),
+    );
+    try {
+      for (const egress of ["none", { allow: ["allowed.test"] }] as const) {
+        const { run } = make(egress);
+        const port = portOf(listener);
+        const targets = [...hosts, "host.docker.internal", "172.17.0.1", "192.0.2.1", "169.254.169.254"].map(
+          (host) => `("${host}", ${port})`,
+        );
+        const script = `
+import socket
+def attempt(family, kind, address):
+    try:
+        s = socket.socket(family, kind); s.settimeout(5); s.connect(address); s.send(b"x"); print("reached", address)
+    except OSError: print("closed")
+for address in [${targets.join(", ")}]:
+    attempt(socket.AF_INET, socket.SOCK_STREAM, address)
+attempt(socket.AF_INET, socket.SOCK_DGRAM, ("192.0.2.53", 53))
+attempt(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.11", 53))
+attempt(socket.AF_INET6, socket.SOCK_STREAM, ("2001:db8::1", 80))
+for name in ["random-name.test", "allowed.test", "${"a".repeat(40)}.attacker.test"]:
+    try: socket.getaddrinfo(name, 80); print("resolved")
+    except OSError: print("closed")
+`;
+        // To the loopback's resolver a datagram can be sent, and nobody is there to take it.
+        const answers = (await run(`python3 -c '${script}'`))
+          .split("\n")
+          .filter((line) => !line.includes("127.0.0.11"));
+        expect(new Set(answers)).toEqual(new Set(["closed"]));
+        expect(
+          await run(
+            "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; tail -n +2 /proc/net/route; ls /var/run/docker.sock /run/docker.sock 2>&1 | grep -vc 'No such'",
+          ),
+        ).toBe("lo\n0");
+      }
+      expect(reached).toBe(0);
+    } finally {
+      listener.close();
+    }
+  });
+
+  it("EG-03, EG-04, EG-19: an allow-list's door leads to what is allowed, tells what is not, and localhost stays the container's", async () => {
+    const server = createHttpServer((request, response) => response.end(`hello ${request.headers.host}`));
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const allowed = `127.0.0.1:${portOf(server)}`;
+    try {
+      const { environment, run } = make({ allow: [allowed] });
+      expect(await run(`curl -sS --noproxy '' http://${allowed}/`)).toBe(`hello ${allowed}`);
+      const denied = await environment.exec(
+        "curl -sS http://denied.test/?q=x; curl -sS https://denied.test/",
+      );
+      expect(denied.output).toMatch(/EGRESS_DENIED[\s\S]*response 403/);
+      expect(denied.notes).toEqual([
+        expect.stringMatching(/^Blocked by policy: "denied.test:80".*Do not retry.*rule "denied.test"$/),
+        expect.stringMatching(/^Blocked by policy: "denied.test:443"/),
+      ]);
+      const git = await environment.exec("GIT_TERMINAL_PROMPT=0 git ls-remote https://denied.test/x.git");
+      expect([git.exitCode, git.output]).toEqual([128, expect.stringMatching(/403/)]);
+      expect(
+        await run(
+          `node -e 'fetch("https://denied.test/").catch((e) => console.log(e.cause.message, e.cause.cause?.message))'`,
+        ),
+      ).toMatch(/403/);
+      expect(
+        await run(
+          "cd /tmp; echo own > own; (python3 -m http.server 8000 >/dev/null 2>&1 &) ; for i in $(seq 100); do curl -sf http://localhost:8000/own && break; sleep 0.1; done; curl -s http://127.0.0.1:8000/own",
+        ),
+      ).toBe("own\nown");
+      // The door does not lead to the proxy of another container, nor is its process or socket here.
+      expect(
+        await run("ls / | grep -c moorage-door; grep -lsa '[n]et.createServer' /proc/[0-9]*/cmdline | wc -l"),
+      ).toBe("0\n0");
+    } finally {
+      server.close();
+    }
+  });
+
+  it("works in an image with nothing but BusyBox", async () => {
+    const { run } = make({ allow: ["allowed.test"] }, BUSYBOX_IMAGE);
+    expect(await run("http_proxy=$http_proxy wget -q -O - http://denied.test/ 2>&1")).toMatch(/403/);
+  });
+
+  it("EG-20: a door that is gone means no network, and the environment's end leaves nothing", async () => {
+    const { environment, run } = make({ allow: ["allowed.test"] });
+    await environment.start();
+    const own = await containersOf(environment.id);
+    expect(own.length).toBe(2);
+    // People see one environment.
+    const listed = (await listDocker()).filter((entry) => entry.environment === environment.id);
+    expect(listed.map(({ isDoor }) => isDoor)).toEqual([false]);
+    const door = own.find(({ Labels }) => Labels["moorage.role"] === "door");
+    await new Docker().getContainer(door?.Id ?? "").remove({ force: true });
+    expect(
+      await run(
+        "curl -sS http://allowed.test/ 2>&1; curl -sS --noproxy '*' --max-time 5 http://192.0.2.1/ 2>&1",
+      ),
+    ).toMatch(/Failed to connect to 127.0.0.1[\s\S]*(unreachable|Failed|connect)/i);
+    await environment.stop();
+    expect(await containersOf(environment.id)).toEqual([]);
+  });
+
+  it("a container that comes back after a loss has its door again", async () => {
+    const { environment, run } = make({ allow: ["allowed.test"] });
+    await environment.start();
+    const own = await containersOf(environment.id);
+    const main = own.find(({ Labels }) => Labels["moorage.role"] === undefined);
+    await new Docker().getContainer(main?.Id ?? "").remove({ force: true });
+    expect(await run("curl -sS http://denied.test/")).toMatch(/EGRESS_DENIED/);
+    expect((await containersOf(environment.id)).length).toBe(2);
+  });
+
+  it("a kept container with a network is not taken for one without", async () => {
+    const id = `kept-${crypto.randomUUID().slice(0, 8)}`;
+    const open = make("open", BUSYBOX_IMAGE, { keep: true, id });
+    await open.environment.start();
+    await open.environment.stop();
+    try {
+      await expect(make("none", BUSYBOX_IMAGE, { keep: true, id }).environment.start()).rejects.toMatchObject(
+        {
+          code: "UNSUPPORTED",
+          message: expect.stringMatching(/was made with the network/),
+        },
+      );
+      expect((await containersOf(id)).length).toBe(1);
+    } finally {
+      for (const { Id } of await containersOf(id))
+        await new Docker().getContainer(Id).remove({ force: true });
+    }
+  });
+});

@@ -1,0 +1,415 @@
+/** What a sandbox keeps from its commands, asked of real sandboxes. */
+import { execFile, spawn } from "node:child_process";
+import { chmodSync, existsSync } from "node:fs";
+import { mkdir, mkdtemp, readdir, readFile, realpath, rm, symlink, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { homedir, tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, afterEach, describe, expect, it } from "vitest";
+import type { BaseEnvironment } from "../../../environments/base.ts";
+import {
+  type BubblewrapOptions,
+  createBubblewrapEnvironment,
+} from "../../../environments/local/bubblewrap/index.ts";
+import { probeBubblewrap } from "../../../environments/local/bubblewrap/probe.ts";
+import { seccompFilter } from "../../../environments/local/bubblewrap/seccomp.ts";
+import { portOf } from "../egress/network.ts";
+
+const root = await realpath(await mkdtemp(join(tmpdir(), "moorage-bubblewrap-")));
+afterAll(() => rm(root, { recursive: true, force: true }));
+const health = await probeBubblewrap();
+const suite = describe.skipIf(!health.healthy);
+const note = health.healthy ? "" : ` (not tested: ${health.reason})`;
+
+const started: BaseEnvironment[] = [];
+afterEach(async () => {
+  for (const environment of started.splice(0)) await environment.stop();
+});
+
+async function make(options: Partial<BubblewrapOptions> = {}) {
+  const workspace = options.workspace ?? (await mkdtemp(join(root, "workspace-")));
+  const stateDir = options.stateDir ?? (await mkdtemp(join(root, "state-")));
+  const environment = createBubblewrapEnvironment({ egress: "none", ...options, workspace, stateDir });
+  started.push(environment);
+  const run = async (command: string) => {
+    const { exitCode, output } = await environment.exec(command, { timeoutMs: 30_000 });
+    return { exitCode, output: output.trim() };
+  };
+  return { environment, workspace, stateDir, run };
+}
+
+suite(`the file system of a bubblewrap sandbox${note}`, () => {
+  it("is read-only but for the workspace and private folders", async () => {
+    const { workspace, run } = await make();
+    const outside = join(root, "outside");
+    await writeFile(outside, "kept");
+    expect(await run("echo in > made && cat made")).toEqual({ exitCode: 0, output: "in" });
+    expect(await readFile(join(workspace, "made"), "utf8")).toBe("in\n");
+    for (const path of ["/etc/made", "/usr/made", "/made", "/var/made", "/sys/made", "/proc/made"])
+      expect([path, (await run(`: > ${path}`)).exitCode]).not.toEqual([path, 0]);
+    expect((await run(`echo x > ${outside}`)).output).not.toBe("kept");
+    expect(await readFile(outside, "utf8")).toBe("kept");
+    expect(
+      (await run("echo a > /tmp/a && echo b > /var/tmp/b && echo c > ~/c && cat /tmp/a ~/c")).output,
+    ).toBe("a\nc");
+    expect([existsSync("/tmp/a"), existsSync("/var/tmp/b"), existsSync(join(homedir(), "c"))]).toEqual([
+      false,
+      false,
+      false,
+    ]);
+  });
+
+  it("lets nobody write the kernel's settings, root neither", async () => {
+    const { run } = await make();
+    const asked =
+      "for f in /proc/sys/kernel/core_pattern /proc/sys/kernel/modprobe /proc/sys/vm/drop_caches /proc/sysrq-trigger; do [ ! -w $f ] || echo $f; done";
+    expect(await run(asked)).toEqual({ exitCode: 0, output: "" });
+    const { output } = await run(
+      "find /proc/sys /sys -maxdepth 4 -type f 2>/dev/null | while read -r f; do [ ! -w $f ] || echo $f; done | head",
+    );
+    expect(output).toBe("");
+  });
+
+  it("security 5: protects parts that are there and parts that are not yet", async () => {
+    const { workspace, environment, run } = await make();
+    for (const line of [
+      "mkdir -p .git/hooks && echo x > .git/hooks/pre-commit",
+      "echo x > .git/config",
+      "git init -q . ",
+      "mv .git away",
+      "rmdir .git",
+      "rm -rf .git",
+      "ln -s /tmp .vscode",
+      "echo {} > .vscode/settings.json",
+      "mkdir -p .claude && echo {} > .claude/settings.json",
+      "echo {} > .mcp.json",
+      "mkdir new && mv new .cursor",
+      "mv -T .vscode other",
+    ])
+      expect([line, (await run(line)).exitCode]).not.toEqual([line, 0]);
+    await environment.stop();
+    expect((await readdir(workspace)).filter((name) => name !== "new")).toEqual([]);
+  });
+
+  it("lets git work in a repository whose hooks and configuration it cannot change", async () => {
+    const workspace = await mkdtemp(join(root, "repository-"));
+    await promisify(execFile)("git", ["init", "-q", workspace]);
+    await mkdir(join(workspace, ".vscode"));
+    await writeFile(join(workspace, ".vscode", "settings.json"), "{}");
+    const before = await readFile(join(workspace, ".git", "config"), "utf8");
+    const { environment, run } = await make({ workspace });
+    const commit =
+      "echo a > a && git add a && git -c user.name=a -c user.email=a@a.test commit -qm one && git checkout -qb two && git log --oneline | wc -l";
+    expect(await run(commit)).toEqual({ exitCode: 0, output: "1" });
+    for (const line of [
+      "git config core.fsmonitor 'touch /tmp/x'",
+      "echo x > .git/hooks/post-commit",
+      "mv .git/hooks .git/old",
+      "mv .git old",
+      "echo /tmp > .git/commondir",
+      "rm .git/commondir",
+      "echo x >> .vscode/settings.json",
+      "rm -rf .vscode",
+    ])
+      expect([line, (await run(line)).exitCode]).not.toEqual([line, 0]);
+    await environment.stop();
+    expect(await readFile(join(workspace, ".git", "config"), "utf8")).toBe(before);
+    expect((await readdir(workspace)).sort()).toEqual([".git", ".vscode", "a"]);
+    expect(existsSync(join(workspace, ".git", "commondir"))).toBe(false);
+  });
+
+  it("keeps a second sandbox's protection when the first of one workspace stops", async () => {
+    const stateDir = await mkdtemp(join(root, "state-"));
+    const first = await make({ stateDir });
+    const second = await make({ stateDir, workspace: first.workspace });
+    await first.environment.start();
+    await second.environment.start();
+    await first.environment.stop();
+    expect((await second.run("mkdir -p .git/hooks")).exitCode).not.toBe(0);
+    await second.environment.stop();
+    expect(await readdir(first.workspace)).toEqual([]);
+  });
+
+  it("refuses a protected part that is a link, which could be replaced", async () => {
+    const { environment, workspace } = await make();
+    await symlink("/tmp", join(workspace, ".vscode"));
+    await expect(environment.start()).rejects.toMatchObject({ code: "ENVIRONMENT_UNAVAILABLE" });
+    expect(await readdir(workspace)).toEqual([".vscode"]);
+  });
+
+  it.each(["/", homedir(), "/etc", "/proc/self", "/tmp", "/dev"])(
+    "refuses %s as its workspace",
+    (workspace) => {
+      expect(() => createBubblewrapEnvironment({ workspace, stateDir: root })).toThrow(
+        /workspace of a sandbox/,
+      );
+    },
+  );
+
+  it("security 1: has one writable set, whatever working directory is asked for", async () => {
+    const { environment } = await make();
+    for (const cwd of ["/", "/etc", "/usr"]) {
+      const { exitCode } = await environment.exec(": > moorage-made", { cwd });
+      expect([cwd, exitCode]).not.toEqual([cwd, 0]);
+    }
+  });
+});
+
+suite(`the processes of a bubblewrap sandbox${note}`, () => {
+  it("see each other and nobody else, without capabilities, in one namespace for all shells", async () => {
+    const { environment, run } = await make();
+    const one = await environment.openSession();
+    const two = await environment.openSession();
+    const { output: pid } = await one.exec("sleep 300 & echo $!");
+    expect((await two.exec(`kill -0 ${pid.trim()} && echo there`)).output).toBe("there\n");
+    expect((await run("cat /proc/1/comm")).output).toBe("bwrap");
+    expect((await run("ls /proc | grep -c '^[0-9]'")).output).toMatch(/^\d{1,2}$/);
+    const { output } = await run("grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status");
+    expect(output.replaceAll("\t", " ").split("\n")).toEqual([
+      "CapEff: 0000000000000000",
+      "CapBnd: 0000000000000000",
+      "NoNewPrivs: 1",
+      "Seccomp: 2",
+    ]);
+  });
+
+  it("security 13: cannot make unix, vsock or packet sockets, namespaces, or terminal input", async () => {
+    const { run } = await make();
+    const script = `
+import socket, fcntl, os, ctypes
+def attempt(name, work):
+    try:
+        work(); print(name, "works")
+    except OSError as error:
+        print(name, "refused")
+attempt("unix", lambda: socket.socket(socket.AF_UNIX))
+attempt("vsock", lambda: socket.socket(40, socket.SOCK_STREAM))
+attempt("packet", lambda: socket.socket(17, socket.SOCK_RAW))
+attempt("pair", lambda: socket.socketpair())
+attempt("inet", lambda: socket.socket(socket.AF_INET))
+def terminal():
+    main, side = os.openpty(); fcntl.ioctl(side, 0x5412, b"x")
+attempt("terminal", terminal)
+libc = ctypes.CDLL(None, use_errno=True)
+def call(*args):
+    if libc.syscall(*args) < 0: raise OSError(ctypes.get_errno(), "refused")
+if os.uname().machine == "x86_64":
+    attempt("unshare", lambda: call(272, 0x10000000))
+    attempt("io_uring", lambda: call(425, 1, 0))
+    attempt("bpf", lambda: call(321, 0, 0, 0))
+`;
+    const { output } = await run(`/usr/bin/python3 -c '${script}'`);
+    expect(output.split("\n")).toEqual([
+      "unix refused",
+      "vsock refused",
+      "packet refused",
+      "pair works",
+      "inet works",
+      "terminal refused",
+      "unshare refused",
+      "io_uring refused",
+      "bpf refused",
+    ]);
+  });
+
+  it("end with their orchestrator, and the next one clears what is left", { timeout: 60_000 }, async () => {
+    const workspace = await mkdtemp(join(root, "workspace-"));
+    const stateDir = await mkdtemp(join(root, "state-"));
+    const module = join(import.meta.dirname, "../../../environments/local/bubblewrap/index.ts");
+    const code = `const { createBubblewrapEnvironment } = await import(${JSON.stringify(module)});
+const environment = createBubblewrapEnvironment(${JSON.stringify({ workspace, stateDir, egress: { allow: ["a.test"] }, env: { MARK: workspace } })});
+await environment.processes.start("sleep 4321"); console.log("started"); setInterval(() => {}, 1000);`;
+    const child = spawn(process.execPath, ["--input-type=module", "-e", code], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    await new Promise((resolve) => child.stdout.once("data", resolve));
+    expect(await marked(workspace)).not.toEqual([]);
+    child.kill("SIGKILL");
+    await expect.poll(() => marked(workspace), { timeout: 20_000 }).toEqual([]);
+    const { environment } = await make({ workspace, stateDir });
+    await environment.start();
+    await environment.stop();
+    expect(await readdir(workspace)).toEqual([]);
+    expect(await readdir(join(stateDir, "local"))).toEqual([]);
+  });
+
+  it("show a lost sandbox as lost, and get a new one", async () => {
+    const { environment, run, workspace } = await make({ env: { MARK: root } });
+    await environment.start();
+    await run("echo 1 > file; echo 1 > /tmp/file");
+    const [pid = 0] = await ancestors(await marked(root));
+    process.kill(pid, "SIGKILL");
+    await expect.poll(async () => (await environment.health()).healthy, { timeout: 10_000 }).toBe(false);
+    const result = await environment.exec("cat file; cat /tmp/file");
+    expect([result.output, result.notes]).toEqual([
+      expect.stringMatching(/^1\ncat: /),
+      [expect.stringMatching(/^The sandbox is gone: .*a new one was made/)],
+    ]);
+    expect(await readdir(workspace)).toContain("file");
+  });
+
+  it("have no secret of the host and no way to its services in their variables", async () => {
+    process.env.CANARY_TOKEN = "canary-value-1";
+    process.env.SSH_AUTH_SOCK = "/run/canary-agent";
+    try {
+      const { run } = await make({ env: { GIVEN: "given-value" } });
+      const { output } = await run("env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'");
+      expect(output).toContain("GIVEN=given-value");
+      expect(output).not.toMatch(/canary/);
+      const { stdout } = await promisify(execFile)("ps", ["axww", "-o", "args"]);
+      expect(stdout).not.toMatch(/given-value|canary-value/);
+    } finally {
+      delete process.env.CANARY_TOKEN;
+      delete process.env.SSH_AUTH_SOCK;
+    }
+  });
+});
+
+suite(`the network of a bubblewrap sandbox${note}`, () => {
+  it("EG-02, EG-17, EG-18: is a loopback alone, with a policy or with none", async () => {
+    let reached = 0;
+    const listener = createServer((socket) => {
+      reached += 1;
+      socket.destroy();
+    });
+    await new Promise<void>((resolve) => listener.listen(0, "0.0.0.0", resolve));
+    try {
+      for (const egress of ["none", { allow: ["allowed.test"] }] as const) {
+        const { run } = await make({ egress });
+        const port = portOf(listener);
+        const script = `
+import socket
+for family, kind, address in [
+    (socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", ${port})), (socket.AF_INET, socket.SOCK_STREAM, ("192.0.2.1", 80)),
+    (socket.AF_INET, socket.SOCK_DGRAM, ("192.0.2.1", 53)), (socket.AF_INET6, socket.SOCK_STREAM, ("2001:db8::1", 80)),
+    (socket.AF_INET, socket.SOCK_STREAM, ("169.254.169.254", 80))]:
+    try:
+        s = socket.socket(family, kind); s.settimeout(5); s.connect(address); s.send(b"x"); print("reached", address)
+    except OSError as error: print("closed")
+try: socket.getaddrinfo("random-name.test", 80); print("resolved")
+except OSError: print("closed")
+`;
+        expect((await run(`/usr/bin/python3 -c '${script}'`)).output.split("\n")).toEqual(
+          Array(6).fill("closed"),
+        );
+        expect(
+          (await run("cat /proc/net/dev | tail -n +3 | cut -d: -f1 | tr -d ' '; cat /proc/net/route | wc -l"))
+            .output,
+        ).toBe("lo\n1");
+      }
+      expect(reached).toBe(0);
+    } finally {
+      listener.close();
+    }
+  });
+
+  it("EG-03, EG-19: reaches what is allowed through the door, and its own localhost without it", async () => {
+    const { createServer: createHttpServer } = await import("node:http");
+    const server = createHttpServer((request, response) =>
+      response.end(`hello ${request.headers["x-key"] ?? ""}`),
+    );
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const port = portOf(server);
+    try {
+      const { environment, run } = await make({
+        egress: { allow: [`127.0.0.1:${port}`] },
+        credentials: [{ host: `127.0.0.1:${port}`, header: "X-Key", value: "real-value" }],
+      });
+      // Our own addresses are not sent to the proxy unless a program is told to.
+      expect(await run(`curl -sS --noproxy '' http://127.0.0.1:${port}/`)).toEqual({
+        exitCode: 0,
+        output: "hello real-value",
+      });
+      expect((await run("env; cat /proc/*/environ")).output).not.toContain("real-value");
+      const denied = await environment.exec(`curl -sS http://denied.test/; curl -sS https://denied.test/`);
+      expect(denied.output).toMatch(/EGRESS_DENIED[\s\S]*response 403/);
+      expect(denied.notes).toEqual([
+        expect.stringMatching(/^Blocked by policy: "denied.test:80".*rule "denied.test"$/),
+        expect.stringMatching(/^Blocked by policy: "denied.test:443"/),
+      ]);
+      expect((await environment.exec("true")).notes).toEqual([]);
+      const node = `node -e 'fetch("http://denied.test/").then((r) => console.log(r.status))'`;
+      expect((await run(`PATH=${join(process.execPath, "..")}:$PATH ${node}`)).output).toContain(
+        "Proxy response (403)",
+      );
+      const own =
+        "cd /tmp && echo own > own && (/usr/bin/python3 -m http.server 8000 >/dev/null 2>&1 & echo $! > pid) && for i in $(seq 100); do curl -sf http://localhost:8000/own && break; sleep 0.1; done; curl -s http://127.0.0.1:8000/own; kill $(cat pid)";
+      expect((await run(own)).output).toBe("own\nown");
+    } finally {
+      server.close();
+    }
+  });
+
+  it("shows the door's processes to nobody inside", async () => {
+    const { run } = await make({ egress: { allow: ["allowed.test"] } });
+    expect((await run("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[n]et.createServer'")).output).toBe(
+      "0",
+    );
+    expect((await run("ls /run/moorage")).output).not.toMatch(/door/);
+  });
+});
+
+describe("a bubblewrap sandbox that cannot be had", () => {
+  it("security 28: is an error with the reason, and nothing runs", async () => {
+    const folder = await mkdtemp(join(root, "bin-"));
+    const path = process.env.PATH;
+    const environment = createBubblewrapEnvironment({
+      workspace: await mkdtemp(join(root, "workspace-")),
+      stateDir: await mkdtemp(join(root, "state-")),
+    });
+    try {
+      process.env.PATH = folder;
+      expect(await environment.health()).toMatchObject({ healthy: false, reason: "bwrap is not installed" });
+      await writeFile(
+        join(folder, "bwrap"),
+        "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n",
+      );
+      chmodSync(join(folder, "bwrap"), 0o755);
+      process.env.PATH = `${folder}:${path}`;
+      await expect(environment.exec("echo ran")).rejects.toMatchObject({
+        code: "ENVIRONMENT_UNAVAILABLE",
+        message: expect.stringMatching(/No permissions to create new namespace/),
+      });
+    } finally {
+      process.env.PATH = path;
+      await environment.stop();
+    }
+  });
+
+  it("refuses what a sandbox cannot do at construction", () => {
+    const workspace = join(root, "workspace");
+    const attempt = (options: Partial<BubblewrapOptions>) => () =>
+      createBubblewrapEnvironment({ workspace, stateDir: root, ...options });
+    expect(attempt({ keep: true })).toThrow(/Cannot keep/);
+    expect(attempt({ egress: { allow: ["a b"] } })).toThrow(/egress rule/);
+  });
+
+  it("has a filter for the architectures that are known, and says so of others", () => {
+    expect(seccompFilter("x64")?.length).toBeGreaterThan(100);
+    expect(seccompFilter("arm64")?.length).toBeGreaterThan(100);
+    expect(seccompFilter("mips")).toBeNull();
+  });
+});
+
+/** Processes of this machine that carry `MARK=value`. */
+async function marked(value: string): Promise<number[]> {
+  const found: number[] = [];
+  for (const name of await readdir("/proc")) {
+    if (!/^\d+$/.test(name)) continue;
+    const environ = await readFile(`/proc/${name}/environ`, "latin1").catch(() => "");
+    if (environ.includes(value) && Number(name) !== process.pid) found.push(Number(name));
+  }
+  return found;
+}
+
+/** The bwrap processes above these, outermost first. */
+async function ancestors(pids: readonly number[]): Promise<number[]> {
+  const found: number[] = [];
+  for (let pid = pids[0] ?? 0; pid > 1 && pid !== process.pid; ) {
+    const stat = await readFile(`/proc/${pid}/stat`, "latin1");
+    if (stat.includes("(bwrap)")) found.unshift(pid);
+    pid = Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]);
+  }
+  return found;
+}
