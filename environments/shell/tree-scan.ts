@@ -53,8 +53,17 @@ printf 'S\\000%s\\000' "$(stat -c %d .)"
 exit 0`;
 }
 
+/** What a scan said, so that the same words need not be read again. */
+export interface ScanMemo {
+  last: { readonly root: string; readonly words: string; readonly scan: TreeScan } | null;
+}
+
+/**
+ * A tree that has not changed gives the very same entries as before, once all of them are settled.
+ */
 export async function scanTree(
   system: SystemShell,
+  memo: ScanMemo,
   root: string,
   { paths, timeoutMs = limits.treeTimeoutMs, abortSignal }: TreeScanOptions = {},
 ): Promise<TreeScan> {
@@ -76,7 +85,21 @@ export async function scanTree(
   // xargs tells by its exit code of entries that went away meanwhile.
   const isTold = !(exitCode >= 91 && exitCode <= 94) && bytes > 0;
   if (!isTold) throw rootError(exitCode, "scan", root, stderr);
-  return parseScan(Buffer.concat(chunks).toString("latin1"), nonce, stderr);
+  const text = Buffer.concat(chunks).toString("latin1");
+  if (listed) return parseScan(text, nonce, stderr);
+  const words = wordsOf(text, nonce, stderr);
+  const { last } = memo;
+  if (last?.root === root && last.words === words) return last.scan;
+  const scan = parseScan(text, nonce, stderr);
+  memo.last = scan.entries.every(({ settled }) => settled) ? { root, words, scan } : null;
+  return scan;
+}
+
+/** An answer but for the time at which it was given and the nonce. */
+function wordsOf(text: string, nonce: string, stderr: string): string {
+  const time = text.indexOf("\0") + 1;
+  const rest = text.slice(text.indexOf("\0", time));
+  return `${text.slice(0, time)}${rest.includes(nonce) ? rest.replaceAll(nonce, "/") : rest}${stderr}`;
 }
 
 function parseScan(text: string, nonce: string, stderr: string): TreeScan {

@@ -16,6 +16,8 @@ import { enterRoot, rootError } from "./tree-run.ts";
 
 type Staged = Parameters<TreeWriter["stage"]>[0];
 
+/** Contents of small files that are sent while the next ones are read, bytes. */
+const SEND_BYTES = 1024 * 1024;
 /** Words of one command line, bytes: well below what any kernel allows. */
 const LINE_BYTES = 64 * 1024;
 const STAGE_PREFIX = `${OUR_PREFIX}stage-`;
@@ -30,6 +32,7 @@ export class ShellWriter implements TreeWriter {
   #ended = false;
   #batch: Uint8Array[] = [];
   #batchBytes = 0;
+  #sending: Promise<void> = Promise.resolve();
 
   constructor(system: SystemShell, root: string, scan: EnvironmentTree["scan"]) {
     this.#system = system;
@@ -59,7 +62,7 @@ export class ShellWriter implements TreeWriter {
         this.#add([
           encodeTarHeader({ path, type: "symlink", size: 0, mode: 0o777, modifiedAt: 0, linkTarget: target }),
         ]);
-        if (this.#batchBytes > limits.treeBatchBytes) await this.#flush();
+        if (this.#batchBytes > SEND_BYTES) await this.#send();
       }
       await this.#flush();
       const script = Buffer.from(this.#finishScript(changes), "latin1");
@@ -86,6 +89,7 @@ export class ShellWriter implements TreeWriter {
     if (this.#ended) return;
     this.#ended = true;
     if (!this.#begun) return;
+    await Promise.allSettled([this.#sending]);
     await this.#system.run(`cd -P -- ${quote(this.#root)} && rm -rf -- ./${this.#stage}`);
   }
 
@@ -113,7 +117,7 @@ s=${this.#stage}${make}`;
       ...chunks,
       tarPadding(size),
     ]);
-    if (this.#batchBytes > limits.treeBatchBytes) await this.#flush();
+    if (this.#batchBytes > SEND_BYTES) await this.#send();
   }
 
   /** A file that is too large for one request is put together from parts. */
@@ -158,11 +162,25 @@ s=${this.#stage}${make}`;
     }
   }
 
+  /** Sends what waits and comes back when it is there. */
   async #flush(): Promise<void> {
+    await this.#send();
+    await this.#sending;
+  }
+
+  /** Sends what waits, after what is on its way. A failure is told by the next call. */
+  async #send(): Promise<void> {
+    await this.#sending;
     if (this.#batchBytes === 0) return;
     const archive = Buffer.concat([...this.#batch, TAR_END]);
     this.#batch = [];
     this.#batchBytes = 0;
+    this.#sending = this.#unpack(archive);
+    // Whoever waits for it next is told.
+    this.#sending.catch(() => undefined);
+  }
+
+  async #unpack(archive: Buffer): Promise<void> {
     const { exitCode, stderr } = await this.#system.run(
       `${this.#enter(true)}\ncommand -v tar >/dev/null 2>&1 || exit 93\numask 077; tar -x -p -f - -C "./$s"`,
       { stdin: archive, timeoutMs: limits.treeTimeoutMs },
@@ -192,7 +210,8 @@ s=${this.#stage}${make}`;
         .flatMap(([folder, paths]) => moveLines(folder, paths)),
       ...[...Map.groupBy(kinds, ({ mode }) => mode)]
         .flatMap(([mode, entries]) => {
-          const octal = mode.toString(8).padStart(4, "0");
+          // With five digits GNU chmod also clears a folder's set-group bit.
+          const octal = mode.toString(8).padStart(5, "0");
           return inFolders(
             entries.map(({ path }) => path),
             (folder, words) =>
@@ -214,16 +233,12 @@ function openFolder(folder: string): string[] {
   ];
 }
 
-/** Moves staged files into one folder. */
+/** Moves staged files into one folder; one program for as many as a line holds. */
 function moveLines(folder: string, paths: readonly string[]): string[] {
   const target = folder === "" ? "." : here(folder);
-  const up = "../".repeat(folder === "" ? 1 : folder.split("/").length + 1);
-  const destination = quote(`${up}${folder === "" ? "" : `${folder}/`}`);
-  const enter = folder === "" ? '"$s"' : `"$s"/${quote(folder)}`;
-  const names = paths.map((path) => path.slice(folder === "" ? 0 : folder.length + 1));
-  return batches(names.map((name) => quote(`./${name}`))).map(
+  return batches(paths.map((path) => `"$s"/${quote(path)}`)).map(
     (words) =>
-      `${noLink(folder)} && { [ -d ${target} ] || mkdir -p ${target}; } && ( cd ${enter} && mv -f -- ${words} ${destination} )`,
+      `${noLink(folder)} && { [ -d ${target} ] || mkdir -p ${target}; } && mv -f -- ${words} ${folder === "" ? "./" : quote(`./${folder}/`)}`,
   );
 }
 

@@ -10,7 +10,7 @@ import { quote } from "./quote.ts";
 import type { SystemShell } from "./stream.ts";
 import { captureFiles } from "./tree-capture.ts";
 import { enterRoot, pathList, rootError } from "./tree-run.ts";
-import { scanTree } from "./tree-scan.ts";
+import { type ScanMemo, scanTree } from "./tree-scan.ts";
 import { ShellWriter } from "./tree-writer.ts";
 
 /**
@@ -23,7 +23,8 @@ export function createTree(
   system: SystemShell,
   facts: { readonly id: string; readonly workspace: () => string },
 ): EnvironmentTree {
-  const scan: EnvironmentTree["scan"] = (root, options) => scanTree(system, root, options);
+  const memo: ScanMemo = { last: null };
+  const scan: EnvironmentTree["scan"] = (root, options) => scanTree(system, memo, root, options);
   return {
     scan,
     hash: (root, paths, options) => hashTree(system, root, paths, options),

@@ -54,6 +54,47 @@ export async function writeBaseline(file: string, { states, here, there }: Basel
   }
 }
 
+/** States that one side is about to get, written down before, so that a run that dies in between is understood. */
+export interface Intent {
+  readonly side: "here" | "there";
+  /** An empty text for what is to be removed. */
+  readonly states: readonly (readonly [string, string])[];
+}
+
+export async function writeIntent(file: string, intent: Intent): Promise<void> {
+  await mkdir(join(file, ".."), { recursive: true, mode: 0o700 });
+  await writeFile(`${file}.intent`, JSON.stringify(intent), { mode: 0o600 });
+}
+
+/** The intent of a run that died; null when the last one ended well, or died before it had begun to change anything. */
+export async function readIntent(file: string): Promise<Intent | null> {
+  try {
+    const stored: unknown = JSON.parse(await readFile(`${file}.intent`, "utf8"));
+    if (typeof stored !== "object" || stored === null || !("side" in stored) || !("states" in stored))
+      return null;
+    const { side, states } = stored;
+    return (side === "here" || side === "there") && isRows(states, 2) ? { side, states } : null;
+  } catch (error) {
+    const isMissing = error instanceof Error && "code" in error && error.code === "ENOENT";
+    // Half of one was written: nothing had been changed by then.
+    if (isMissing || error instanceof SyntaxError) return null;
+    throw error;
+  }
+}
+
+export async function dropIntent(file: string): Promise<void> {
+  await rm(`${file}.intent`, { force: true });
+}
+
+function isRows(list: unknown, length: 2): list is readonly (readonly [string, string])[] {
+  return (
+    Array.isArray(list) &&
+    list.every(
+      (row) => Array.isArray(row) && row.length === length && row.every((cell) => typeof cell === "string"),
+    )
+  );
+}
+
 interface Stored {
   readonly states: readonly (readonly [string, string])[];
   readonly here: readonly (readonly [string, string, string])[];

@@ -64,6 +64,7 @@ export function decide(
 /** A folder is removed only when nothing in it stays: what is not mirrored, new, or in conflict keeps it. */
 function keepFullFolders(paths: Set<string>, from: View, to: View): void {
   const isGone = (path: string) => paths.has(path) && !from.entries.has(path);
+  if (![...paths].some((path) => isGone(path) && to.entries.get(path)?.kind === "directory")) return;
   const staying = new Set(to.all.filter(({ path }) => !isGone(path)).flatMap(({ path }) => foldersOn(path)));
   for (const path of paths) if (isGone(path) && staying.has(path)) paths.delete(path);
 }

@@ -9,7 +9,15 @@ import { MoorageError } from "../../src/errors.ts";
 import type { BaseEnvironment, TreeChanges, TreeEntry, TreeOutcome } from "../base.ts";
 import { createHostTree } from "../tree/host.ts";
 import { bytesOf, foldersOn, isUnder, showName } from "../tree/names.ts";
-import { baselineFile, readBaseline, writeBaseline } from "./baseline.ts";
+import {
+  baselineFile,
+  dropIntent,
+  type Intent,
+  readBaseline,
+  readIntent,
+  writeBaseline,
+  writeIntent,
+} from "./baseline.ts";
 import { type Decision, type Direction, decide } from "./decide.ts";
 import { EXCLUDE_FILE, IGNORE_FILE, IgnoreRules } from "./ignore-rules.ts";
 import { learn, type Side, stateOf, type View, viewSide } from "./side.ts";
@@ -91,7 +99,10 @@ export async function mirror(
   };
   const inBoth = pathsInBoth(hereScan.entries, thereScan.entries);
   // What one side alone has, and always had alone, is hashed on its way.
-  const needsHash = (path: string) => dryRun || inBoth.has(path) || base.states.has(path);
+  const intent = await readIntent(file);
+  const intended = new Map(intent?.states ?? []);
+  const needsHash = (path: string) =>
+    dryRun || inBoth.has(path) || base.states.has(path) || intended.has(path);
   const watch = { isMirrored, needsHash, ...bound };
   const [hereView, thereView] = await Promise.all([
     viewSide(here, hereScan, base.here, watch),
@@ -99,6 +110,11 @@ export async function mirror(
   ]);
   for (const view of [hereView, thereView])
     for (const path of view.unreadable) skipped.set(path, "it cannot be read, or is another file system");
+  // What a run that died had put in place is what both sides last agreed on.
+  for (const [path, state] of intended) {
+    const now = stateOf(intent?.side === "here" ? hereView : thereView, path);
+    if ((now ?? "") === state) note(base.states, path, now);
+  }
   // The scan left them out on purpose; they must not look deleted.
   for (const path of base.states.keys()) {
     const entry = hereView.entries.get(path) ?? thereView.entries.get(path);
@@ -116,8 +132,11 @@ export async function mirror(
   if (dryRun) return report(decision, [], skipped);
 
   for (const path of decision.equal) note(base.states, path, stateOf(hereView, path));
-  const save = () =>
-    writeBaseline(file, { states: base.states, here: hereView.stamps, there: thereView.stamps });
+  const save = async () => {
+    await writeBaseline(file, { states: base.states, here: hereView.stamps, there: thereView.stamps });
+    await dropIntent(file);
+  };
+  const intend = (next: Intent) => writeIntent(file, next);
   const run = (
     from: Side,
     fromView: View,
@@ -125,7 +144,20 @@ export async function mirror(
     toView: View,
     paths: readonly string[],
     message: string,
-  ) => transfer({ from, fromView, to, toView, paths, message, base: base.states, skipped, save, options });
+  ) =>
+    transfer({
+      from,
+      fromView,
+      to,
+      toView,
+      paths,
+      message,
+      base: base.states,
+      skipped,
+      save,
+      intend,
+      options,
+    });
   const pushed = await run(here, hereView, there, thereView, decision.push, "sending");
   const pulled = await run(there, thereView, here, hereView, decision.pull, "fetching");
   const copies =
@@ -146,6 +178,7 @@ interface Transfer {
   readonly base: Map<string, string>;
   readonly skipped: Map<string, string>;
   readonly save: () => Promise<void>;
+  readonly intend: (intent: Intent) => Promise<void>;
   readonly options: SyncOptions;
 }
 
@@ -174,13 +207,14 @@ async function transfer(work: Transfer): Promise<readonly string[]> {
     const isFirst = index === 0;
     const changes: TreeChanges = { folders, ...(isFirst && { remove, links }) };
     done.push(...(await oneGo(work, batch, changes, progress)));
-    await work.save();
+    // The last go is kept with everything else, at the end.
+    if (index < goes.length - 1) await work.save();
   }
   return done;
 }
 
 async function oneGo(
-  { from, fromView, to, toView, message, base, skipped, options }: Transfer,
+  { from, fromView, to, toView, message, base, skipped, intend, options }: Transfer,
   files: readonly TreeEntry[],
   changes: TreeChanges,
   progress: { bytes: number; readonly totalBytes: number },
@@ -218,6 +252,14 @@ async function oneGo(
       skipped.set(path, "it was changed on both sides while the mirror ran");
     }
     const remove = (changes.remove ?? []).filter((path) => !kept.has(path));
+    const next = [...remove, ...(changes.folders ?? []).map(pathOf), ...(changes.links ?? []).map(pathOf)];
+    await intend({
+      side: message === "sending" ? "there" : "here",
+      states: [
+        ...next.map((path) => [path, stateOf(fromView, path) ?? ""] as const),
+        ...[...sent].map(([path, hash]) => [path, sentState(fromView, path, hash)] as const),
+      ],
+    });
     const outcome = await writer.finish({ ...changes, remove });
     settle(outcome, sent, fromView, base, skipped);
     for (const path of outcome.done) {
@@ -244,10 +286,19 @@ function settle(
   for (const path of outcome.done) {
     const hash = sent.get(path);
     const entry = view.entries.get(path);
-    if (hash !== undefined && entry) base.set(path, `file ${(entry.mode & 0o777).toString(8)} ${hash}`);
+    if (hash !== undefined && entry) base.set(path, sentState(view, path, hash));
     else note(base, path, stateOf(view, path));
   }
   for (const { path, reason } of outcome.failed) skipped.set(path, reason);
+}
+
+/** The state of a file whose content was hashed on its way. */
+function sentState({ entries }: View, path: string, hash: string): string {
+  return `file ${((entries.get(path)?.mode ?? 0) & 0o777).toString(8)} ${hash}`;
+}
+
+function pathOf({ path }: { readonly path: string }): string {
+  return path;
 }
 
 /** Paths whose entry is another one than the scan saw: somebody wrote there meanwhile. */

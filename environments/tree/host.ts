@@ -10,6 +10,7 @@ import {
   read,
   readdirSync,
   readlinkSync,
+  readSync,
 } from "node:fs";
 import { setImmediate as turn } from "node:timers/promises";
 import { promisify } from "node:util";
@@ -25,6 +26,8 @@ export type HostTree = Omit<EnvironmentTree, "capture" | "identity">;
 
 /** Entries looked at before others get their turn. */
 const BATCH = 500;
+/** Files read before others get their turn. */
+const PACK_BATCH = 64;
 const CHUNK_BYTES = 256 * 1024;
 const readAt = promisify(read);
 
@@ -121,8 +124,9 @@ async function pack(
   options: { readonly abortSignal?: AbortSignal } = {},
 ): Promise<void> {
   using folders = new HostFolders(root);
-  for (const path of paths) {
+  for (const [index, path] of paths.entries()) {
     options.abortSignal?.throwIfAborted();
+    if (index % PACK_BATCH === PACK_BATCH - 1) await turn();
     if (!isInside(path) || isOurs(path)) continue;
     let descriptor: number;
     try {
@@ -139,11 +143,32 @@ async function pack(
       const stat = fstatSync(descriptor);
       if (!stat.isFile()) continue;
       const { size, mode } = stat;
-      await take({ path, size, mode: mode & 0o7777, content: contentOf(descriptor, path, size) });
+      const contentFrom = size <= CHUNK_BYTES ? smallContent : contentOf;
+      const content = contentFrom(descriptor, path, size);
+      await take({ path, size, mode: mode & 0o7777, content });
     } finally {
       closeSync(descriptor);
     }
   }
+}
+
+/** A small file's bytes at once, which costs a tenth of a turn through the thread pool. */
+function smallContent(descriptor: number, path: string, size: number): AsyncIterable<Buffer> {
+  const buffer = Buffer.allocUnsafe(size);
+  for (let at = 0; at < size; ) {
+    const bytes = readSync(descriptor, buffer, at, size - at, at);
+    if (bytes === 0) throw becameShorter(path);
+    at += bytes;
+  }
+  return {
+    async *[Symbol.asyncIterator]() {
+      if (size > 0) yield buffer;
+    },
+  };
+}
+
+function becameShorter(path: string): MoorageError {
+  return new MoorageError("FILE_CHANGED", `Cannot read "${path}": it became shorter while it was read`);
 }
 
 /** Exactly `size` bytes: what is appended meanwhile is not part of them. */
@@ -151,9 +176,7 @@ async function* contentOf(descriptor: number, path: string, size: number): Async
   for (let at = 0; at < size; ) {
     const buffer = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, size - at));
     const { bytesRead } = await readAt(descriptor, buffer, 0, buffer.length, at);
-    if (bytesRead === 0) {
-      throw new MoorageError("FILE_CHANGED", `Cannot read "${path}": it became shorter while it was read`);
-    }
+    if (bytesRead === 0) throw becameShorter(path);
     at += bytesRead;
     yield buffer.subarray(0, bytesRead);
   }

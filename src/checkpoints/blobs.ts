@@ -4,7 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import type { DatabaseSync } from "node:sqlite";
+import type { DatabaseSync, StatementSync } from "node:sqlite";
 import cacache from "cacache";
 import { MoorageError } from "../errors.ts";
 
@@ -23,6 +23,7 @@ interface Placed {
 export class Blobs {
   readonly #database: DatabaseSync;
   readonly #folder: string;
+  readonly #findBlob: StatementSync;
   /** Packs that were seen to be there. */
   readonly #seen = new Set<string>();
   #losses = 0;
@@ -38,6 +39,9 @@ export class Blobs {
         hash TEXT PRIMARY KEY, pack INTEGER NOT NULL REFERENCES packs(id), start INTEGER NOT NULL, length INTEGER NOT NULL
       ) WITHOUT ROWID;
       CREATE INDEX IF NOT EXISTS blobs_by_pack ON blobs (pack);`);
+    this.#findBlob = database.prepare(
+      "SELECT blobs.pack, blobs.start, blobs.length, packs.integrity FROM blobs JOIN packs ON packs.id = blobs.pack WHERE hash = ?",
+    );
   }
 
   /** Collects contents of one checkpoint; they count from `commit` on. */
@@ -153,11 +157,7 @@ export class Blobs {
   }
 
   #find(hash: string) {
-    const row = this.#database
-      .prepare(
-        "SELECT blobs.pack, blobs.start, blobs.length, packs.integrity FROM blobs JOIN packs ON packs.id = blobs.pack WHERE hash = ?",
-      )
-      .get(hash);
+    const row = this.#findBlob.get(hash);
     if (!row) return undefined;
     return {
       pack: Number(row.pack),

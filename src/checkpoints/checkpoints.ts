@@ -8,7 +8,7 @@ import { planRestore, type RestorePlan } from "./plan.ts";
 import { applyPlan } from "./restore.ts";
 import type { PathState, Skipped } from "./states.ts";
 import type { CheckpointInfo, CheckpointStore, ScanMemory, StoredCheckpoint } from "./store.ts";
-import { findPlace, type Place, relativeTo, takeFiles, takeTree } from "./take.ts";
+import { findPlace, type Place, relativeTo, type TakenTree, takeFiles, takeTree } from "./take.ts";
 
 export interface CheckpointSettings {
   /** Files beyond this are left out, bytes. @default limits.checkpointFileMaxBytes */
@@ -56,7 +56,7 @@ export class Checkpoints implements AsyncDisposable {
   readonly #settings: CheckpointSettings;
   #store: Promise<CheckpointStore> | null = null;
   readonly #places = new WeakMap<BaseEnvironment, Promise<Place>>();
-  readonly #memories = new Map<string, { readonly losses: number; readonly scan: ScanMemory }>();
+  readonly #memories = new Map<string, { readonly losses: number; readonly taken: TakenTree }>();
   /** Until when a place goes without checkpoints of its tree. */
   readonly #resting = new Map<string, number>();
   readonly #queues = new Map<string, Promise<unknown>>();
@@ -278,9 +278,17 @@ export class Checkpoints implements AsyncDisposable {
   ) {
     const work = async () => {
       const known = this.#memories.get(place.key);
-      const remembered = known?.losses === store.blobs.losses ? known.scan : store.recall(place.key);
+      const remembered = known?.losses === store.blobs.losses ? known.taken.memory : store.recall(place.key);
+      const last = known?.losses === store.blobs.losses ? known.taken : null;
       const take = (memory: ScanMemory) =>
-        takeTree(store, environment, place, { ...options, ...this.#cap() }, memory);
+        takeTree(
+          store,
+          environment,
+          place,
+          { ...options, ...this.#cap() },
+          memory,
+          memory === remembered ? last : null,
+        );
       // What the memory names may have been pruned since; then everything is looked at.
       const taken = await take(remembered).catch((error: unknown) => {
         if (!isGone(error)) throw error;
@@ -289,10 +297,11 @@ export class Checkpoints implements AsyncDisposable {
       // A mere look stores nothing, so its hashes are no memory of what is in the store.
       if (options.reason === null) return taken;
       const isChanged =
-        taken.memory.size !== remembered.size ||
-        [...taken.memory].some(([path, { stamp }]) => remembered.get(path)?.stamp !== stamp);
+        taken.memory !== remembered &&
+        (taken.memory.size !== remembered.size ||
+          [...taken.memory].some(([path, { stamp }]) => remembered.get(path)?.stamp !== stamp));
       if (isChanged) store.remember(place.key, taken.memory);
-      this.#memories.set(place.key, { losses: store.blobs.losses, scan: taken.memory });
+      this.#memories.set(place.key, { losses: store.blobs.losses, taken });
       this.#pruneSoon(store);
       return taken;
     };

@@ -159,6 +159,21 @@ export class CheckpointStore implements Disposable {
     return this.#require("checkpoints.seq = ?", Number(seq));
   }
 
+  /** Enters a checkpoint of what an earlier one of the same place holds; null when that one is gone. */
+  repeat(
+    earlier: StoredCheckpoint,
+    { reason, callId }: Pick<NewCheckpoint, "reason" | "callId">,
+  ): StoredCheckpoint | null {
+    const id = `cp-${randomBytes(6).toString("hex")}`;
+    const row = this.#database
+      .prepare(
+        `INSERT INTO checkpoints (id, place, created_at, scope, reason, call_id, origin, manifest, skipped, made)
+         SELECT ?, place, ?, scope, ?, ?, origin, manifest, skipped, '[]' FROM checkpoints WHERE seq = ? RETURNING seq`,
+      )
+      .get(id, Date.now(), reason, callId, earlier.seq);
+    return row ? this.#require("checkpoints.seq = ?", Number(row.seq)) : null;
+  }
+
   /** Adds to the paths that a checkpoint's call made. */
   addMade(seq: number, made: readonly string[]): void {
     if (made.length === 0) return;

@@ -114,10 +114,19 @@ export async function takeTree(
   place: Place,
   options: TakeOptions & { readonly budgetMs?: number },
   remembered: ScanMemory,
+  last: TakenTree | null = null,
 ): Promise<TakenTree> {
   const { maxFileBytes = limits.checkpointFileMaxBytes, budgetMs = limits.treeTimeoutMs } = options;
   const deadline = performance.now() + budgetMs;
   const { entries, closed } = await environment.tree.scan(place.root, { timeoutMs: budgetMs });
+  // The very same entries: nothing is new, unless time ran out before.
+  if (last?.checkpoint && last.inTime && last.entries === entries && options.reason !== null) {
+    const checkpoint = store.repeat(last.checkpoint, {
+      reason: options.reason,
+      callId: options.callId ?? null,
+    });
+    if (checkpoint) return { ...last, checkpoint };
+  }
   const states = new Map<string, PathState>();
   const skipped: Skipped[] = closed.map((path) => ({
     path: showName(path),

@@ -58,15 +58,19 @@ async function fixture(
 /** Everything of a folder that a restore promises. */
 function picture(folder: string): Record<string, string> {
   const found: Record<string, string> = {};
-  for (const name of readdirSync(folder, { recursive: true, encoding: "latin1" }).sort()) {
+  // By hand: the recursive listing enters links to folders.
+  const names = readdirSync(folder, { encoding: "latin1" });
+  for (let name = names.pop(); name !== undefined; name = names.pop()) {
     const path = Buffer.concat([Buffer.from(`${folder}/`), Buffer.from(name, "latin1")]);
     const stat = lstatSync(path);
     const mode = (stat.mode & 0o7777).toString(8);
     if (stat.isSymbolicLink()) found[name] = `-> ${readlinkSync(path, "latin1")}`;
-    else if (stat.isDirectory()) found[name] = `dir ${mode}`;
-    else found[name] = `file ${mode} ${readFileSync(path, "latin1")}`;
+    else if (stat.isDirectory()) {
+      found[name] = `dir ${mode}`;
+      for (const inner of readdirSync(path, { encoding: "latin1" })) names.push(`${name}/${inner}`);
+    } else found[name] = `file ${mode} ${readFileSync(path, "latin1")}`;
   }
-  return found;
+  return Object.fromEntries(Object.entries(found).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
 const ID = /^cp-[0-9a-f]{12}$/;

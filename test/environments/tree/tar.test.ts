@@ -1,0 +1,143 @@
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import {
+  decodeTar,
+  encodeTarHeader,
+  TAR_END,
+  type TarEntry,
+  tarPadding,
+} from "../../../environments/tree/tar.ts";
+import { ODD_NAMES } from "./cases.ts";
+
+const base = mkdtempSync(join(tmpdir(), "moorage-tar-"));
+afterAll(() => rmSync(base, { recursive: true, force: true }));
+
+type Read = Omit<TarEntry, "content"> & { readonly bytes: string };
+
+/** Reads an archive that comes in pieces of `size` bytes. */
+async function read(archive: Buffer, size = 1000, options = {}): Promise<Read[]> {
+  const source = (async function* () {
+    for (let at = 0; at < archive.length; at += size) yield archive.subarray(at, at + size);
+  })();
+  const entries: Read[] = [];
+  for await (const { content, ...entry } of decodeTar(source, options)) {
+    const chunks: Buffer[] = [];
+    for await (const chunk of content) chunks.push(chunk);
+    entries.push({ ...entry, bytes: Buffer.concat(chunks).toString("latin1") });
+  }
+  return entries;
+}
+
+function archiveOf(entries: readonly { readonly path: string; readonly bytes: string }[]): Buffer {
+  return Buffer.concat([
+    ...entries.flatMap(({ path, bytes }) => {
+      const header = encodeTarHeader({ path, type: "file", size: bytes.length, mode: 0o640, modifiedAt: 1 });
+      return [header, Buffer.from(bytes, "latin1"), tarPadding(bytes.length)];
+    }),
+    TAR_END,
+  ]);
+}
+
+const long = (length: number) => `${"d".repeat(90)}/`.repeat(Math.ceil(length / 91)).slice(0, length);
+
+describe("decodeTar()", () => {
+  it.each(["gnu", "posix", "ustar"])(
+    "reads what GNU tar writes in format %s, names of any bytes too",
+    async (format) => {
+      const folder = join(base, format);
+      mkdirSync(join(folder, long(format === "ustar" ? 90 : 400)), { recursive: true });
+      const names = ODD_NAMES.filter((name) => format !== "ustar" || name.length < 100);
+      for (const name of names)
+        writeFileSync(
+          Buffer.concat([Buffer.from(`${folder}/`), Buffer.from(name, "latin1")]),
+          name,
+          "latin1",
+        );
+      writeFileSync(join(folder, long(format === "ustar" ? 90 : 400), "f"), "deep");
+      const archive = execFileSync("tar", ["-C", folder, `--format=${format}`, "-cf", "-", "."], {
+        maxBuffer: 1e8,
+      });
+      for (const size of [1, 511, 512, 100_000].slice(format === "gnu" ? 0 : 1)) {
+        const files = (await read(archive, size)).filter(({ type }) => type === "file");
+        const found = Object.fromEntries(files.map(({ path, bytes }) => [path.slice(2), bytes]));
+        expect(found).toEqual({
+          ...Object.fromEntries(names.map((name) => [name, name])),
+          [`${long(format === "ustar" ? 90 : 400)}/f`]: "deep",
+        });
+      }
+    },
+  );
+
+  it("reads several archives one after the other, and their own encoder's", async () => {
+    const entries = [
+      { path: "a", bytes: "1" },
+      { path: long(300), bytes: "x".repeat(1024) },
+      { path: "\xff", bytes: "" },
+    ];
+    const archive = Buffer.concat([archiveOf(entries), archiveOf(entries)]);
+    expect((await read(archive)).map(({ path, bytes }) => ({ path, bytes }))).toEqual([
+      ...entries,
+      ...entries,
+    ]);
+  });
+
+  it("takes an early end for an error, wherever it comes (SY-17)", async () => {
+    const archive = archiveOf([{ path: "a", bytes: "x".repeat(2000) }]);
+    for (const length of [100, 511, 512, 600, 2511, 3071, 2560]) {
+      await expect(read(archive.subarray(0, length)), `${length} bytes`).rejects.toMatchObject({
+        code: "INTERNAL",
+      });
+    }
+    expect(await read(Buffer.alloc(0))).toEqual([]);
+  });
+
+  it("refuses wrong sums, sparse files, malformed and huge headers, and too many entries (DK-33)", async () => {
+    const good = archiveOf([{ path: "a", bytes: "1" }]);
+    const wrongSum = Buffer.from(good);
+    wrongSum[0] = 0x62;
+    await expect(read(wrongSum)).rejects.toThrow(/sum is wrong/);
+    const sparse = join(base, "sparse");
+    writeFileSync(sparse, "");
+    truncateSync(sparse, 10_000_000);
+    for (const format of ["gnu", "posix"]) {
+      const archive = execFileSync("tar", [
+        "-C",
+        base,
+        `--format=${format}`,
+        "--sparse",
+        "-cf",
+        "-",
+        "sparse",
+      ]);
+      await expect(read(archive), format).rejects.toThrow(/sparse/);
+    }
+    const huge = encodeTarHeader({ path: "x", type: "file", size: 2 ** 40, mode: 0, modifiedAt: 0 });
+    huge[156] = "L".charCodeAt(0);
+    huge.write("        ", 148, "latin1");
+    const sum = huge.reduce((total, byte) => total + byte, 0);
+    huge.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");
+    await expect(read(huge)).rejects.toThrow(/record has/);
+    const many = archiveOf(Array.from({ length: 20 }, (_, index) => ({ path: `f${index}`, bytes: "" })));
+    await expect(read(many, 1000, { maxEntries: 10 })).rejects.toThrow(/more than 10/);
+    await expect(read(Buffer.alloc(1024, "x"))).rejects.toMatchObject({ code: "INTERNAL" });
+  });
+
+  it("tells links, devices and folders apart and gives them no content", async () => {
+    const folder = join(base, "kinds");
+    mkdirSync(folder);
+    execFileSync("sh", ["-c", "echo 1 >f; ln f h; ln -s /etc/passwd s; mkfifo p; mkdir d"], { cwd: folder });
+    const archive = execFileSync("tar", ["-C", folder, "-cf", "-", "f", "h", "s", "p", "d"]);
+    expect(
+      (await read(archive)).map(({ path, type, linkTarget, bytes }) => [path, type, linkTarget, bytes]),
+    ).toEqual([
+      ["f", "file", "", "1\n"],
+      ["h", "hardlink", "f", ""],
+      ["s", "symlink", "/etc/passwd", ""],
+      ["p", "other", "", ""],
+      ["d/", "directory", "", ""],
+    ]);
+  });
+});
