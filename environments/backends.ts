@@ -11,12 +11,12 @@ type Factory<Name extends BackendName> = (
 /** Makes an environment of a specification; null for a backend that this version has not. */
 const BACKENDS: { readonly [Name in BackendName]: Factory<Name> | null } = {
   local: async ({ options }, { hostFolder, ...common }) => {
-    const workspace = options.workspace ?? hostFolder ?? process.cwd();
+    const { createLocalEnvironment, currentFolder } = await import("./local/index.ts");
+    const workspace = options.workspace ?? hostFolder ?? currentFolder();
     if (options.isolation === "bubblewrap") {
       const { createBubblewrapEnvironment } = await import("./local/bubblewrap/index.ts");
       return createBubblewrapEnvironment({ ...common, workspace, egress: options.egress ?? "open" });
     }
-    const { createLocalEnvironment } = await import("./local/index.ts");
     return createLocalEnvironment({ ...common, workspace });
   },
   docker: async ({ image, options }, common) => {
@@ -27,7 +27,27 @@ const BACKENDS: { readonly [Name in BackendName]: Factory<Name> | null } = {
     const { createDockerEnvironment } = await import("./docker/index.ts");
     return createDockerEnvironment({ attach: container, ...dockerOptions(options, common) });
   },
-  ssh: null,
+  ssh: async ({ host, user, port, options }, { hostFolder, ...common }) => {
+    const { createSshEnvironment } = await import("./ssh/index.ts");
+    const { workspace, known_hosts: knownHosts } = options;
+    if (hostFolder !== undefined) {
+      throw new MoorageError(
+        "UNSUPPORTED",
+        `Cannot work in this machine's folder "${hostFolder}" on ${host}`,
+        {
+          suggestion: `Name the folder of that machine instead: ssh://${host}/srv/app.`,
+        },
+      );
+    }
+    return createSshEnvironment({
+      ...common,
+      host,
+      user,
+      port,
+      ...(workspace !== undefined && { workspace }),
+      ...(knownHosts && { knownHosts }),
+    });
+  },
   vercel: null,
 };
 

@@ -127,5 +127,26 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
         ];
       },
     },
+    {
+      backend: "ssh",
+      forms: ["ssh://[user@]host[:port][/workspace]"],
+      // Every host answers for itself, once it is named.
+      check: async () => ({ healthy: true }),
+      list: async () => {
+        const { listSsh } = await import("./ssh/index.ts");
+        const entries = await listSsh({ stateDir });
+        return entries.map((entry) => ({ ...entry, backend: "ssh", processes: [] }));
+      },
+      reap: async () => {
+        const { reapSsh } = await import("./ssh/index.ts");
+        const reaped = await reapSsh({ stateDir });
+        return reaped.map(({ id, description, problem }) => ({
+          id,
+          backend: "ssh",
+          removed: problem === null ? [`processes on ${description}`] : [],
+          left: problem === null ? [] : [`processes on ${description}: ${problem}`],
+        }));
+      },
+    },
   ];
 }

@@ -173,6 +173,54 @@ export const ERRORS = {
       "Use a container without these ways to the host, or have the operator name the rules in `unsafe`.",
   },
 
+  // SSH
+  SSH_UNREACHABLE: {
+    kind: "fix-setup",
+    retryable: true,
+    suggestion: "Check the host, the port and the network between; nothing more was run.",
+  },
+  SSH_HANDSHAKE_FAILED: {
+    kind: "fix-setup",
+    retryable: true,
+    suggestion: "Check that an SSH server answers on this host and port.",
+  },
+  SSH_HOST_KEY_UNKNOWN: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion:
+      "Compare the fingerprint with the host's own, then connect once with `ssh` to record the key.",
+  },
+  SSH_HOST_KEY_CHANGED: {
+    kind: "refused",
+    retryable: false,
+    suggestion: "Do not go on: tell the user that this may be another machine or an attack.",
+  },
+  SSH_HOST_KEY_REVOKED: {
+    kind: "refused",
+    retryable: false,
+    suggestion: "Do not go on: the user has marked this host key as revoked.",
+  },
+  SSH_KNOWN_HOSTS_UNREADABLE: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Make the named known_hosts file readable, or remove it.",
+  },
+  SSH_AUTHENTICATION_FAILED: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Give the account a key that the server accepts, or load one into the agent.",
+  },
+  SSH_PASSWORD_EXPIRED: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Log in with `ssh` once and set a new password.",
+  },
+  SSH_SESSION_REFUSED: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Let the server give this account sessions and commands (MaxSessions, ForceCommand, shell).",
+  },
+
   // Processes
   PROCESS_MISSING: {
     kind: "fix-input",

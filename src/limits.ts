@@ -127,4 +127,27 @@ export const limits = {
   egressHelloMaxBytes: 64 * 1024,
   /** Decisions of the proxy that are kept for lists; all are counted. */
   egressDecisionsKept: 500,
+
+  /** One hop's TCP connection, milliseconds; `ConnectTimeout` in ssh_config may set another. */
+  sshConnectTimeoutMs: 10_000,
+  /** A connection's first words, and then the agreement on keys, milliseconds each; `ConnectTimeout` may set another. */
+  sshHandshakeTimeoutMs: 10_000,
+  /** Authentication, milliseconds; an agent may ask its user. */
+  sshAuthenticationTimeoutMs: 30_000,
+  /** A connection without traffic is asked for a sign of life this often, milliseconds. */
+  sshKeepaliveMs: 5_000,
+  /** Unanswered signs of life before a connection counts as lost: at most 25 s in all. */
+  sshKeepaliveMisses: 4,
+  /** A server's answer to the wish for a channel, milliseconds. */
+  sshChannelTimeoutMs: 15_000,
+  /** Connections of one environment; more than one when the server allows few sessions on each. */
+  sshMaxConnections: 16,
+  /** Sessions on one connection: what OpenSSH allows by default. Further ones get a connection of their own. */
+  sshChannelsPerConnection: 10,
+  /** A further connection without a channel is kept this long, milliseconds. */
+  sshIdleConnectionMs: 30_000,
+  /** A server that refused a session is asked for as many again after this, milliseconds. */
+  sshSessionRetryMs: 5_000,
+  /** Trying to come back after a loss, milliseconds. */
+  sshReconnectMs: 20_000,
 } as const;

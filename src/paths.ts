@@ -1,8 +1,9 @@
 /** Where Moorage keeps its own records on the host. */
-import { chmod, mkdir, stat } from "node:fs/promises";
+import { chmod, stat } from "node:fs/promises";
 import { homedir } from "node:os";
 import { isAbsolute, join } from "node:path";
 import { MoorageError } from "./errors.ts";
+import { makePrivateFolder } from "./folders.ts";
 
 type HostEnv = Readonly<Record<string, string | undefined>>;
 
@@ -33,7 +34,7 @@ export function defaultConfigPath(env: HostEnv = process.env): string {
  */
 export async function ensureStateDir(path: string): Promise<string> {
   try {
-    await mkdir(path, { recursive: true, mode: 0o700 });
+    await makePrivateFolder(path);
     const { uid, mode } = await stat(path);
     const me = process.getuid?.();
     if (me !== undefined && uid !== me) throw new Error("it belongs to another user");

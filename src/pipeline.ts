@@ -53,29 +53,38 @@ interface Course {
 /** Runs calls through every stage. */
 export class Pipeline {
   readonly #parts: PipelineParts;
-  readonly #run: (call: CallInProgress) => Promise<ToolOutput>;
-  readonly #courses = new WeakMap<CallInProgress, Course>();
+  readonly #running = new Set<Cancellation>();
 
   constructor(parts: PipelineParts) {
     this.#parts = parts;
-    this.#run = compose(parts.middleware, (call) => this.#handle(call));
+    // One listener for all calls: a signal that many listen to makes each of them dear.
+    parts.stopSignal.addEventListener(
+      "abort",
+      () => {
+        for (const cancellation of this.#running) cancellation.cancel();
+      },
+      { once: true },
+    );
   }
 
   /** Never rejects: whatever goes wrong is told in the result. */
   async call(call: ToolCall, options: CallOptions = {}): Promise<CallResult> {
-    const { clock, events, stopSignal } = this.#parts;
+    const { clock, events } = this.#parts;
     const startedAt = clock.now();
     const course: Course = {
       callId: call.id ?? randomUUID(),
       caller: call.caller ?? "default",
       tool: null,
       environmentName: null,
-      cancellation: new Cancellation(clock, [stopSignal, options.abortSignal]),
+      cancellation: new Cancellation(clock, options.abortSignal),
       options,
     };
     const asked = { callId: course.callId, caller: course.caller };
     events.emit({ type: "call-started", ...asked, tool: call.name, environment: call.environment ?? null });
+    if (this.#parts.stopSignal.aborted) course.cancellation.cancel();
+    this.#running.add(course.cancellation);
     const outcome = await this.#settle(call, course);
+    this.#running.delete(course.cancellation);
     course.cancellation.dispose();
     const result: CallResult = {
       callId: course.callId,
@@ -135,7 +144,9 @@ export class Pipeline {
       tool,
       environment,
       environmentName,
-      abortSignal: cancellation.signal,
+      get abortSignal() {
+        return cancellation.signal;
+      },
       get arguments() {
         return checked;
       },
@@ -144,8 +155,8 @@ export class Pipeline {
         checked = await checkArguments(registered, parseArguments(raw, tool.name));
       },
     };
-    this.#courses.set(inProgress, course);
-    return cancellation.race(this.#run(inProgress), () =>
+    const run = compose(this.#parts.middleware, (reached) => this.#handle(reached, course));
+    return cancellation.race(run(inProgress), () =>
       this.#parts.events.emit({ type: "handler-abandoned", callId: course.callId, tool: tool.name }),
     );
   }
@@ -199,9 +210,7 @@ export class Pipeline {
   }
 
   /** The innermost stage: the tool's own handler, under its deadline. */
-  async #handle(call: CallInProgress): Promise<ToolOutput> {
-    const course = this.#courses.get(call);
-    if (!course) throw new TypeError("A middleware passed on a call of its own making");
+  async #handle(call: CallInProgress, course: Course): Promise<ToolOutput> {
     const { cancellation } = course;
     cancellation.throwIfAborted();
     const stopDeadline = cancellation.startDeadline(call.tool);
@@ -237,7 +246,9 @@ export class Pipeline {
       },
       session: () => sessions.get(place(), caller),
       cwd: () => call.cwd(),
-      abortSignal: call.abortSignal,
+      get abortSignal() {
+        return call.abortSignal;
+      },
       yieldMs: options.yieldMs,
       progress: (progress) => tellProgress(options.onProgress, progress),
     };
@@ -246,28 +257,36 @@ export class Pipeline {
 
 /** Why and when a call ends early: the caller, the runtime's stop, or the tool's deadline. */
 class Cancellation {
-  readonly #controller = new AbortController();
   readonly #clock: Clock;
-  readonly #sources: readonly AbortSignal[];
-  readonly #onAbort = () => this.#abort(new MoorageError("ABORTED", "The call was cancelled"));
+  readonly #source: AbortSignal | undefined;
+  readonly #onAbort = () => this.cancel();
+  #reason: MoorageError | null = null;
+  /** Made for the first who asks; most calls end without. */
+  #controller: AbortController | null = null;
   #giveUp: (() => void) | null = null;
   #cancelGrace: (() => void) | null = null;
 
-  constructor(clock: Clock, sources: readonly (AbortSignal | undefined)[]) {
+  constructor(clock: Clock, source: AbortSignal | undefined) {
     this.#clock = clock;
-    this.#sources = sources.filter((source) => source !== undefined);
-    for (const source of this.#sources) {
-      if (source.aborted) this.#onAbort();
-      else source.addEventListener("abort", this.#onAbort, { once: true });
-    }
+    this.#source = source;
+    if (source?.aborted) this.cancel();
+    else source?.addEventListener("abort", this.#onAbort, { once: true });
   }
 
   get signal(): AbortSignal {
+    if (!this.#controller) {
+      this.#controller = new AbortController();
+      if (this.#reason) this.#controller.abort(this.#reason);
+    }
     return this.#controller.signal;
   }
 
   throwIfAborted(): void {
-    this.signal.throwIfAborted();
+    if (this.#reason) throw this.#reason;
+  }
+
+  cancel(): void {
+    this.#abort(new MoorageError("ABORTED", "The call was cancelled"));
   }
 
   /** @returns a function that takes the deadline off */
@@ -283,32 +302,32 @@ class Cancellation {
     const abandoned = new Promise<never>((_, reject) => {
       this.#giveUp = () => {
         onAbandon();
-        reject(this.signal.reason);
+        reject(this.#reason);
       };
     });
-    if (this.signal.aborted) this.#startGrace();
+    if (this.#reason) this.#startGrace();
     return Promise.race([promise, abandoned]);
   }
 
   /** The abort's reason when `error` only repeats that there was one. */
   explain(error: unknown): MoorageError | null {
-    if (!this.signal.aborted) return null;
     const isEcho =
-      error === this.signal.reason ||
+      error === this.#reason ||
       isMoorageError(error, "ABORTED") ||
       (error instanceof Error && error.name === "AbortError");
-    return isEcho ? this.signal.reason : null;
+    return isEcho ? this.#reason : null;
   }
 
   dispose(): void {
     this.#cancelGrace?.();
     this.#giveUp = null;
-    for (const source of this.#sources) source.removeEventListener("abort", this.#onAbort);
+    this.#source?.removeEventListener("abort", this.#onAbort);
   }
 
   #abort(reason: MoorageError): void {
-    if (this.signal.aborted) return;
-    this.#controller.abort(reason);
+    if (this.#reason) return;
+    this.#reason = reason;
+    this.#controller?.abort(reason);
     this.#startGrace();
   }
 

@@ -7,9 +7,9 @@ const ROOT = join(import.meta.dirname, "..");
 
 /** Layer, and what it may import of ours; the first match wins. */
 const RULES: readonly (readonly [layer: RegExp, allowed: RegExp])[] = [
-  [/^src\/(errors|limits)\.ts$/, /^$/],
+  [/^src\/(errors|limits|folders)\.ts$/, /^$/],
   [/^environments\/(base|spec)\.ts$/, /^src\/(errors|limits)\.ts$|^environments\/base\.ts$/],
-  [/^environments\//, /^environments\/|^src\/(errors|limits)\.ts$/],
+  [/^environments\//, /^environments\/|^src\/(errors|limits|folders)\.ts$/],
   [/^src\/(index|moorage)\.ts$/, /./],
   // Surfaces stand on the composition root, and look after what dead owners of environments left behind.
   [/^src\/(cli|mcp)\//, /^src\/|^environments\/(base|upkeep)\.ts$|^images\//],

@@ -52,7 +52,7 @@ export class DockerClient {
   ): Promise<Result> {
     const timeoutMs = options.timeoutMs ?? limits.dockerRequestTimeoutMs;
     const { endpoint } = this;
-    const docker = await this.#load(endpoint);
+    const docker = await this.#load(endpoint, action);
     if (options.abortSignal?.aborted) throw aborted(action);
     const controller = new AbortController();
     let timer: NodeJS.Timeout | undefined;
@@ -82,9 +82,14 @@ export class DockerClient {
     }
   }
 
-  #load(endpoint: DockerEndpoint): Promise<Dockerode> {
-    this.#docker ??= import("dockerode").then(({ default: Docker }) => new Docker(modemOptions(endpoint)));
-    return this.#docker;
+  async #load(endpoint: DockerEndpoint, action: string): Promise<Dockerode> {
+    try {
+      this.#docker ??= import("dockerode").then(({ default: Docker }) => new Docker(modemOptions(endpoint)));
+      return await this.#docker;
+    } catch (error) {
+      // The library reads DOCKER_HOST and its certificates for itself, even when it is told otherwise.
+      throw engineError(error, action, endpoint, { fallback: "DOCKER_CONTEXT_INVALID" });
+    }
   }
 }
 

@@ -12,8 +12,6 @@ export interface ContainerFacts {
   readonly id: string;
   readonly name: string;
   readonly image: string;
-  /** The user of its record, empty for root. */
-  readonly user: string;
   readonly workspace: string;
   /** Folders of the host that a command in it can change. */
   readonly hostPaths: readonly string[];
@@ -35,7 +33,7 @@ export class DockerContainer {
   readonly watch: ContainerWatch;
   /** Variables of every program in it, beneath those of the request. */
   env: Readonly<Record<string, string>> = {};
-  /** Whether commands run as another user than its record says. */
+  /** Who commands run as, when it is not the user of its record. */
   user: string | undefined;
   /** Whether a program in it ever said something; what never worked is not made again. */
   proven = false;

@@ -6,12 +6,14 @@ import type Dockerode from "dockerode";
 import { type ErrorCode, isMoorageError, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentProgress } from "../base.ts";
+import { ownerLabel } from "../owner.ts";
 import type { DockerClient } from "./client.ts";
 import { DockerContainer, inspectContainer, removeContainer } from "./container.ts";
+import { LABELS } from "./labels.ts";
 import { type CheckedMount, checkMount, mountUser } from "./mount.ts";
-import { LABELS, ownerLabel } from "./owner.ts";
 import { pullImage } from "./pull.ts";
 import type { DockerSettings } from "./settings.ts";
+import type { ContainerWatch } from "./watch.ts";
 
 /** What a container's labels and name say about whose it is. */
 export interface ContainerIdentity {
@@ -30,6 +32,9 @@ const CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KI
 /** Waits on a stdin that nobody writes to: no process, no timer, no program beside the shell. */
 export const MAIN_SCRIPT = "while IFS= read -r _; do :; done; while sleep 3600; do :; done";
 
+/** The first events are waited for this long, milliseconds. */
+const EVENTS_WAIT_MS = 500;
+
 const SCRATCH = "rw,exec,nosuid,nodev";
 
 /**
@@ -44,10 +49,9 @@ export async function createContainer(
   onProgress: (progress: EnvironmentProgress) => void,
 ): Promise<DockerContainer> {
   const mount = settings.mount === null ? null : await checkMount(settings.mount, client.endpoint);
-  const user = settings.user ?? (mount && mountUser(mount, await isRootless(client)));
   const image = settings.image ?? "";
   const name = `moorage-${identity.environment.slice(0, 40)}-${crypto.randomUUID().slice(0, 8)}`;
-  const body = containerBody(settings, identity, mount, user);
+  const body = containerBody(name, settings, identity, mount);
   const create = () =>
     startStep(client, `create a container from "${image}"`, name, image, (docker, abortSignal) =>
       docker.createContainer(createOptions(name, settings.platform, body, abortSignal)),
@@ -86,21 +90,31 @@ export async function adoptContainer(
     id: info.Id,
     name: info.Name.replace(/^\//, ""),
     image: info.Config.Image,
-    user: info.Config.User,
     workspace,
     hostPaths: hostPaths(info),
     owned,
   });
   container.env = settings.env;
-  await container.watch.open();
+  await openInTime(container.watch);
   try {
+    const user = owned ? await commandUser(client, settings, info.Image) : settings.user;
+    if (user && !ROOT.test(user)) container.user = user;
     if (owned) await prepare(container, settings);
-    else if (settings.user !== null) container.user = settings.user;
     return container;
   } catch (error) {
     await container.detach();
     throw error;
   }
+}
+
+/** An engine that is slow to tell its events does not hold up a start; the watch goes on by itself. */
+async function openInTime(watch: ContainerWatch): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, EVENTS_WAIT_MS);
+  });
+  await Promise.race([watch.open(), late]);
+  clearTimeout(timer);
 }
 
 /** An engine's failure here is the container's, unless its code says more. */
@@ -136,10 +150,10 @@ function createOptions(name: string, platform: string | null, body: object, abor
 }
 
 function containerBody(
+  name: string,
   settings: DockerSettings,
   identity: ContainerIdentity,
   mount: CheckedMount | null,
-  user: string | null,
 ): Dockerode.ContainerCreateOptions {
   const workspace = settings.workspace ?? DEFAULT_WORKSPACE;
   const ownVolume = settings.readOnly && !mount;
@@ -149,7 +163,9 @@ function containerBody(
     Cmd: [],
     OpenStdin: true,
     WorkingDir: workspace,
-    ...(user !== null && { User: user }),
+    // Its own process prepares and waits as root; every command names its user. Under another user here, not even
+    // root could prepare anything: no-new-privileges keeps it from the powers that such a container begins without.
+    User: "0",
     // The image's own check would run programs that nobody here asks about.
     Healthcheck: { Test: ["NONE"] },
     StopTimeout: limits.dockerStopGraceSeconds,
@@ -157,6 +173,7 @@ function containerBody(
       [LABELS.owner]: ownerLabel(),
       [LABELS.session]: identity.session,
       [LABELS.environment]: identity.environment,
+      [LABELS.container]: name,
       [LABELS.createdAt]: new Date().toISOString(),
       ...(settings.keep && { [LABELS.keep]: "true" }),
     },
@@ -198,6 +215,24 @@ async function requireShell(client: DockerClient, id: string, image: string): Pr
 
 function shellMissing(image: string, cause: unknown): MoorageError {
   return new MoorageError("SHELL_MISSING", `Cannot use image "${image}": it has no /bin/sh`, { cause });
+}
+
+const ROOT = /^(0|root)(:|$)/;
+
+/** Who commands run as: what the caller says, else what the mount asks for, else what the image says. */
+async function commandUser(
+  client: DockerClient,
+  settings: DockerSettings,
+  imageId: string,
+): Promise<string | null> {
+  if (settings.user !== null) return settings.user;
+  if (settings.mount !== null) {
+    return mountUser(await checkMount(settings.mount, client.endpoint), await isRootless(client));
+  }
+  const image = await client.call(`inspect image "${imageId}"`, (docker) =>
+    docker.getImage(imageId).inspect(),
+  );
+  return image.Config.User || null;
 }
 
 /** Whether the engine's root is a user of this machine. */
@@ -249,12 +284,14 @@ mine() {
   set -- $(ls -dn "$1")
   [ "$3" = "$uid" ]
 }
-make() { mkdir -p "$1" && chown "$owner" "$1" && [ -w "$1" ]; } 2>/dev/null
+# A test of permission bits says yes to root also where the file system is read-only.
+writable() { (: >"$1/.moorage") && rm -f "$1/.moorage"; } 2>/dev/null
+make() { mkdir -p "$1" && chown "$owner" "$1" && writable "$1"; } 2>/dev/null
 case $home in / | /nonexistent | /dev/null | '') home=/home/moorage ;; esac
 if [ -d "$home" ]; then
   mine "$home" || home=/home/moorage
 fi
-{ mine "$home" && [ -w "$home" ]; } || make "$home" || { home=/tmp/moorage-home && make "$home"; } || home=
+{ mine "$home" && writable "$home"; } || make "$home" || { home=/tmp/moorage-home && make "$home"; } || home=
 if [ "$mounted" = 0 ] && ! mine "$workspace" && [ ! -k "$workspace" ]; then
   [ -n "$(ls -A "$workspace" 2>/dev/null)" ] || make "$workspace"
 fi
@@ -262,16 +299,15 @@ printf '%s' "$home"
 `;
 
 async function prepare(container: DockerContainer, settings: DockerSettings): Promise<void> {
-  const { user, workspace, name } = container.facts;
-  const isRoot = /^(0|root)?(:.*)?$/.test(user);
-  if (isRoot && !settings.readOnly) return;
+  const { facts, user } = container;
+  if (user === undefined && !settings.readOnly) return;
   const mounted = settings.mount === null ? "0" : "1";
-  const argv = ["/bin/sh", "-c", PREPARE_SCRIPT, "sh", user || "0", workspace, mounted];
-  const { stdout, exitCode } = await container.run(argv, { user: "0:0" });
+  const argv = ["/bin/sh", "-c", PREPARE_SCRIPT, "sh", user ?? "0", facts.workspace, mounted];
+  const { stdout, exitCode } = await container.run(argv, { user: "0" });
   if (exitCode !== 0) {
     throw new MoorageError(
       "CONTAINER_START_FAILED",
-      `Cannot prepare the folders of user "${user}" in container "${name}": exit code ${exitCode}`,
+      `Cannot prepare the folders of user "${user}" in container "${facts.name}": exit code ${exitCode}`,
     );
   }
   if (stdout) container.env = { HOME: stdout, ...container.env };

@@ -13,10 +13,11 @@ import type Dockerode from "dockerode";
 import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import { DOOR_PORT, DOOR_SOCKET, FORWARDING_DOOR } from "../egress/door.ts";
+import { ownerLabel } from "../owner.ts";
 import type { DockerClient } from "./client.ts";
 import { type DockerContainer, removeContainer } from "./container.ts";
 import { type ContainerIdentity, isRootless } from "./create.ts";
-import { DOOR_ROLE, LABELS, ownerLabel } from "./owner.ts";
+import { DOOR_ROLE, LABELS } from "./labels.ts";
 
 /** Where the companion finds what is bound into it. */
 const PLACE = "/moorage-door";
@@ -44,6 +45,7 @@ export async function openDoor(
   requireLocal(client);
   const program = await programOfHost();
   const user = (await isRootless(client)) ? "0:0" : `${process.getuid?.() ?? 0}:${process.getgid?.() ?? 0}`;
+  const name = `moorage-door-${crypto.randomUUID().slice(0, 12)}`;
   const bind = (Source: string, Target: string) => ({
     Type: "bind" as const,
     Source,
@@ -69,6 +71,7 @@ export async function openDoor(
       [LABELS.owner]: ownerLabel(),
       [LABELS.session]: identity.session,
       [LABELS.environment]: identity.environment,
+      [LABELS.container]: name,
       [LABELS.createdAt]: new Date().toISOString(),
       [LABELS.role]: DOOR_ROLE,
     },
@@ -90,7 +93,6 @@ export async function openDoor(
   };
   const action = `open the door of container "${container.facts.name}"`;
   const fallback = "CONTAINER_START_FAILED" as const;
-  const name = `moorage-door-${crypto.randomUUID().slice(0, 12)}`;
   const created = await client.call(
     action,
     (docker, abortSignal) => {

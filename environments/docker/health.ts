@@ -4,7 +4,7 @@ import { limits } from "../../src/limits.ts";
 import type { Health } from "../base.ts";
 import { type DockerClient, named } from "./client.ts";
 import { type DockerContainer, inspectContainer } from "./container.ts";
-import { LABELS } from "./owner.ts";
+import { LABELS } from "./labels.ts";
 import type { DockerSettings } from "./settings.ts";
 
 /**

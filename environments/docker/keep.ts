@@ -3,7 +3,7 @@ import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import type { DockerClient } from "./client.ts";
 import { type DockerContainer, removeContainer } from "./container.ts";
 import { adoptContainer } from "./create.ts";
-import { LABELS } from "./owner.ts";
+import { LABELS } from "./labels.ts";
 import { listEntries } from "./reap.ts";
 import type { DockerSettings } from "./settings.ts";
 

@@ -47,7 +47,10 @@ export async function checkMount(path: string, endpoint: DockerEndpoint): Promis
     throw new MoorageError(
       "UNSUPPORTED",
       `Cannot mount "${path}": the Docker engine at ${endpoint.url} is on another machine`,
-      { suggestion: "Copy the folder in with --sync instead." },
+      {
+        suggestion:
+          "Use an engine on this machine, or leave the mount out and write the files through the environment.",
+      },
     );
   }
   const [hostPath, facts] = await realFolder(path);

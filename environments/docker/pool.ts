@@ -6,7 +6,7 @@ import { limits } from "../../src/limits.ts";
 import { DockerClient } from "./client.ts";
 import type { DockerContainer } from "./container.ts";
 import { createContainer } from "./create.ts";
-import { newSessionToken } from "./owner.ts";
+import { newSessionToken } from "./labels.ts";
 import { checkOptions, type DockerOptions, type DockerSettings } from "./settings.ts";
 
 /** What was just handed out runs its first commands before the engine is busy with its successor, milliseconds. */

@@ -1,16 +1,10 @@
 /** Finds containers by their labels, tells whose they are, and removes those whose owner is dead. */
 
+import { judgeOwner, type OwnerState, type ProcessTable, thisProcessTable } from "../owner.ts";
 import { DockerClient } from "./client.ts";
 import { removeContainer } from "./container.ts";
 import type { DockerEndpoint } from "./endpoint.ts";
-import {
-  DOOR_ROLE,
-  judgeOwner,
-  LABELS,
-  type OwnerState,
-  type ProcessTable,
-  thisProcessTable,
-} from "./owner.ts";
+import { DOOR_ROLE, LABELS } from "./labels.ts";
 
 export interface DockerEntry {
   readonly containerId: string;
@@ -90,7 +84,7 @@ function isOrphan(entry: DockerEntry, options: ReapOptions): boolean {
   return !Number.isNaN(createdAt) && Date.now() - createdAt > unknownOlderThanMs;
 }
 
-/** Containers with the owner label, and with all of `labels`. */
+/** Containers that we made: with the owner label, and with all of `labels`. */
 export async function listEntries(
   client: DockerClient,
   labels: readonly string[] = [],
@@ -100,7 +94,7 @@ export async function listEntries(
     docker.listContainers({ all: true, filters: { label: [LABELS.owner, ...labels] }, abortSignal }),
   );
   return containers
-    .filter(({ Labels }) => Labels[LABELS.owner] !== undefined)
+    .filter(({ Labels, Names }) => Labels[LABELS.owner] && Names.includes(`/${Labels[LABELS.container]}`))
     .map(({ Id, Names, Image, Labels, State }) => ({
       containerId: Id,
       name: (Names[0] ?? "").replace(/^\//, ""),

@@ -22,6 +22,7 @@ const RECONNECT_MAX_MS = 5_000;
 
 interface EngineEvent {
   readonly Action?: string;
+  readonly timeNano?: number;
   readonly Actor?: { readonly Attributes?: Readonly<Record<string, string>> };
 }
 
@@ -129,7 +130,7 @@ export class ContainerWatch {
         this.#setPaused(false);
         break;
       case "oom":
-        this.#outOfMemoryAt.push(performance.now());
+        this.#outOfMemoryAt.push(this.#localTime(event.timeNano));
         if (this.#outOfMemoryAt.length > 100) this.#outOfMemoryAt.shift();
         break;
       case "die":
@@ -139,6 +140,12 @@ export class ContainerWatch {
         this.#lose("removed");
         break;
     }
+  }
+
+  /** When it happened by our clock. Only an engine on this machine has the same; of others the arrival counts. */
+  #localTime(timeNano: number | undefined): number {
+    const age = this.#client.endpoint.local && timeNano ? Date.now() - timeNano / 1e6 : 0;
+    return performance.now() - Math.max(0, age);
   }
 
   #setPaused(paused: boolean): void {

@@ -1,5 +1,5 @@
 /** This machine itself: the user's own shell, no isolation. */
-import { stat } from "node:fs/promises";
+import { access, constants, stat } from "node:fs/promises";
 import { resolve } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
 import type { BaseEnvironment, Capability, Health } from "../base.ts";
@@ -16,10 +16,30 @@ const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>(["pty", "ports
 
 async function checkFolder(path: string): Promise<MoorageError | null> {
   try {
-    if ((await stat(path)).isDirectory()) return null;
+    if ((await stat(path)).isDirectory()) {
+      await access(path, constants.X_OK);
+      return null;
+    }
     return new MoorageError("WORKDIR_MISSING", `Cannot work in "${path}": it is no folder`);
   } catch (error) {
-    return new MoorageError("WORKDIR_MISSING", `Cannot work in "${path}": there is no such folder`, {
+    const isClosed = error instanceof Error && "code" in error && error.code === "EACCES";
+    const reason = isClosed ? "this user may not enter it" : "there is no such folder";
+    return new MoorageError(
+      isClosed ? "FILE_PERMISSION" : "WORKDIR_MISSING",
+      `Cannot work in "${path}": ${reason}`,
+      {
+        cause: error,
+      },
+    );
+  }
+}
+
+/** @throws {MoorageError} WORKDIR_MISSING when the folder in which we were started is gone */
+export function currentFolder(): string {
+  try {
+    return process.cwd();
+  } catch (error) {
+    throw new MoorageError("WORKDIR_MISSING", "Cannot work in the current folder: it is gone", {
       cause: error,
     });
   }
@@ -32,7 +52,7 @@ async function checkFolder(path: string): Promise<MoorageError | null> {
  * @param options.workspace @default the current folder
  */
 export function createLocalEnvironment(options: LocalOptions): BaseEnvironment {
-  const workspace = resolve(options.workspace ?? process.cwd());
+  const workspace = options.workspace === undefined ? currentFolder() : resolve(options.workspace);
   let id = options.id ?? "";
   const backend: ShellBackend = {
     name: "local",
@@ -44,7 +64,7 @@ export function createLocalEnvironment(options: LocalOptions): BaseEnvironment {
     start: async () => {
       const problem = await checkFolder(workspace);
       if (problem) throw problem;
-      await reapLocal({ stateDir: options.stateDir });
+      await reapLocal({ stateDir: options.stateDir, successorOf: id });
       await writeRecord(options.stateDir, {
         id,
         workspace,

@@ -33,7 +33,7 @@ export async function listLocal(options: { readonly stateDir: string }): Promise
       owner: judgeOwner(owner, false),
       keep,
       processes: processes
-        .filter(({ worker, isShell }) => worker.startsWith(`${id}:`) && !isShell)
+        .filter(({ worker, isShell }) => worker.startsWith(`${id}.`) && !isShell)
         .map(({ pid, command }) => ({ pid, command })),
     }))
     .sort((a, b) => (a.createdAt < b.createdAt ? -1 : 1));
@@ -64,7 +64,10 @@ async function readMarked(): Promise<readonly Marked[]> {
   return found;
 }
 
-/** Resident shells are told by the loop that bash is started with; others are started as a bare `sh`. */
+/**
+ * Resident shells are told by the loop that bash is started with; others are started as a bare `sh`. Supervisors of
+ * background processes are told by their script.
+ */
 function isResident(command: string): boolean {
-  return command === "sh" || command.includes("__moor_");
+  return command === "sh" || command.includes("__moor_") || /\/proc_[0-9a-f]{12}\/supervise\b/.test(command);
 }

@@ -2,9 +2,10 @@
  * Records of the environments on this machine and their owners, so that what a killed orchestrator left running is
  * found and ended by the next one.
  */
-import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
+import { makePrivateFolder } from "../../src/folders.ts";
 import { judgeOwner, ownerLabel } from "../owner.ts";
 
 const Record = z.object({
@@ -29,7 +30,7 @@ export async function writeRecord(
   stateDir: string,
   record: Omit<z.input<typeof Record>, "owner">,
 ): Promise<void> {
-  await mkdir(folder(stateDir), { recursive: true, mode: 0o700 });
+  await makePrivateFolder(folder(stateDir));
   const path = join(folder(stateDir), `${record.id}.json`);
   const temporary = `${path}.${process.pid}.tmp`;
   await writeFile(temporary, JSON.stringify({ ...record, owner: ownerLabel() }), { mode: 0o600 });

@@ -2,6 +2,8 @@
 import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { limits } from "../../src/limits.ts";
+import { processWorkerId } from "../shell/process-record.ts";
+import { WORKER_MARKER } from "../shell/worker.ts";
 import { releasePlaceholders } from "./bubblewrap/claims.ts";
 import { isOrphan, type LocalRecord, readRecords, removeRecord } from "./owners.ts";
 
@@ -14,13 +16,14 @@ export interface ReapedEnvironment {
 
 const POLL_MS = 20;
 
-/** Processes whose variables at their start hold `text`. Unreadable ones belong to somebody else. */
-async function findMarked(text: string): Promise<number[]> {
+/** Processes whose variables at their start hold `text`, but not `spared`. Unreadable ones belong to somebody else. */
+async function findMarked(text: string, spared: string | null): Promise<number[]> {
   const found: number[] = [];
   for (const name of await readdir("/proc")) {
     if (!/^\d+$/.test(name)) continue;
     try {
-      if ((await readFile(`/proc/${name}/environ`, "latin1")).includes(text)) found.push(Number(name));
+      const variables = await readFile(`/proc/${name}/environ`, "latin1");
+      if (variables.includes(text) && !(spared && variables.includes(spared))) found.push(Number(name));
     } catch {
       // Gone, or not ours.
     }
@@ -38,9 +41,9 @@ function send(pids: readonly number[], signal: NodeJS.Signals): void {
   }
 }
 
-async function endMarked(text: string): Promise<Omit<ReapedEnvironment, "id">> {
+async function endMarked(text: string, spared: string | null): Promise<Omit<ReapedEnvironment, "id">> {
   const seen = new Set<number>();
-  let living = await findMarked(text);
+  let living = await findMarked(text, spared);
   const started = performance.now();
   while (living.length > 0) {
     for (const pid of living) seen.add(pid);
@@ -49,7 +52,7 @@ async function endMarked(text: string): Promise<Omit<ReapedEnvironment, "id">> {
     send(living, "SIGCONT");
     send(living, elapsedMs < limits.killGraceMs ? "SIGTERM" : "SIGKILL");
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-    living = await findMarked(text);
+    living = await findMarked(text, spared);
   }
   return { processes: [...seen], survivors: living };
 }
@@ -60,6 +63,8 @@ export interface ReapOptions {
   readonly kept?: boolean;
   /** Host folders that may hold private folders of environments. */
   readonly temporaryFolders?: readonly string[];
+  /** An environment that is about to begin again: its background processes and their records stay, for it to find. */
+  readonly successorOf?: string;
 }
 
 /** Ends the processes of environments whose owner died, removes their private folders and records. */
@@ -69,7 +74,13 @@ export async function reapLocal(options: ReapOptions): Promise<readonly ReapedEn
   );
   const reaped: ReapedEnvironment[] = [];
   for (const record of dead) {
-    const ended = await endMarked(`MOORAGE_WORKER=${record.id}.`);
+    const marker = `${WORKER_MARKER}=${record.id}.`;
+    if (record.id === options.successorOf) {
+      const ended = await endMarked(marker, `${WORKER_MARKER}=${processWorkerId(record.id)}`);
+      reaped.push({ id: record.id, ...ended });
+      continue;
+    }
+    const ended = await endMarked(marker, null);
     const uid = process.getuid?.() ?? 0;
     const folders = options.temporaryFolders ?? [
       process.env.TMPDIR ?? "/tmp",

@@ -20,7 +20,8 @@ async function makePipes(count: number): Promise<Pipe[]> {
   const folder = mkdtempSync(join(tmpdir(), "moorage-pipe-"));
   try {
     const paths = Array.from({ length: count }, (_, index) => join(folder, String(index)));
-    await execa("mkfifo", ["-m", "600", ...paths]);
+    // From the root folder, since the current one may be gone or closed.
+    await execa("mkfifo", ["-m", "600", ...paths], { cwd: "/" });
     return paths.map((path) => {
       // Opened for reading first and without blocking, so that the writing end finds a reader.
       const readerFd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);

@@ -29,6 +29,7 @@ import { OutputStore } from "./outputs.ts";
 import { WorkerPool } from "./pool.ts";
 import { endTree, findProcesses, lastWill } from "./process-tree.ts";
 import { createProcesses, type ShellProcesses } from "./processes.ts";
+import { RENAME_ASSISTANT, RENAME_ASSISTANT_END } from "./rename-assistant.ts";
 import {
   abortedResult,
   checkCommand,
@@ -80,6 +81,8 @@ class ShellEnvironment extends BaseEnvironment {
   #users: WorkerPool;
   #systems: WorkerPool;
   #facts: WorkerFacts | null = null;
+  /** Told with the first result. */
+  #startNote: string | null = null;
   #starting: Promise<void> | null = null;
   #stopped: Promise<void> | null = null;
   #recovering: Promise<string | null> | null = null;
@@ -213,6 +216,7 @@ class ShellEnvironment extends BaseEnvironment {
     await this.#backend.start((progress) => this.#options.onProgress?.(progress));
     const worker = await this.#users.acquire();
     this.#facts ??= worker.facts;
+    this.#startNote = worker.loginProblem;
     this.#users.release(worker);
   }
 
@@ -229,7 +233,7 @@ class ShellEnvironment extends BaseEnvironment {
     const started = this.#starting;
     this.#stopping.abort();
     if (started) {
-      await attempt(() => started);
+      await started.catch(() => undefined); // its own callers are told
       await Promise.all([...this.#sessions].map((session) => attempt(() => session.close())));
       await Promise.allSettled(this.#running);
       if (this.#facts && (await this.#reachable())) {
@@ -283,7 +287,8 @@ class ShellEnvironment extends BaseEnvironment {
       shell: this.#options.shell ?? "auto",
       // When its stream ends unasked, the orchestrator is gone or out of reach, and commands have nobody to answer to.
       ...(kind === "system" && {
-        library: FILE_LIBRARY,
+        library: FILE_LIBRARY + RENAME_ASSISTANT,
+        atClose: RENAME_ASSISTANT_END,
         atLoss: lastWill(`${WORKER_MARKER}=${this.#prefix}.u`),
       }),
       login: kind === "user" && (this.#backend.readsLogin ?? true),
@@ -292,6 +297,7 @@ class ShellEnvironment extends BaseEnvironment {
         this.#backend.openStream({
           argv,
           env,
+          purpose: kind,
           ...(kind === "user" && { abortSignal: this.#stopping.signal }),
         }),
       maxIdle: kind === "user" ? IDLE_USER_SHELLS : IDLE_SYSTEM_SHELLS,
@@ -358,7 +364,12 @@ class ShellEnvironment extends BaseEnvironment {
     return {
       pool: this.#users,
       outputs: this.#outputStore,
-      acquire: () => this.#acquire("user"),
+      acquire: async () => {
+        const { worker, notes } = await this.#acquire("user");
+        const startNote = this.#startNote;
+        this.#startNote = null;
+        return { worker, notes: startNote === null ? notes : [startNote, ...notes] };
+      },
       endTree: (worker) => this.#endTree(worker),
       leftBehind: async (worker, orphans) => {
         const owned = await ownedOrphans(this.#system, worker, orphans);
@@ -375,12 +386,18 @@ class ShellEnvironment extends BaseEnvironment {
   #endTree(worker: Worker): Promise<LeftProcess[]> {
     return endTree(this.#system, {
       marker: worker.marker,
-      exceptPids: worker.alive ? [worker.facts.pid] : [],
+      ...(worker.alive && { exceptPids: [worker.facts.pid], sincePid: worker.facts.pid }),
     });
   }
 
   async #findTree(worker: Worker, pids: readonly number[] = []): Promise<readonly LeftProcess[]> {
-    return findProcesses(this.#system, { marker: worker.marker, exceptPids: [worker.facts.pid], pids });
+    const { pid } = worker.facts;
+    return findProcesses(this.#system, {
+      marker: worker.marker,
+      exceptPids: [pid],
+      pids,
+      ...(worker.alive && { sincePid: pid }),
+    });
   }
 
   /** Looks, more and more rarely, until nothing of the worker's is left. */

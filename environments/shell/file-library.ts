@@ -253,6 +253,7 @@ __moor_write() {
     cat >"./$2" || __moor_drop "$2"
     [ "$(($(wc -c <"./$2")))" -eq "$7" ] || __moor_drop "$2" SHORT
   fi
+  if [ "$3$4$6" = --- ] && __moor_replace "$PWD" "$2" "$name"; then exit 0; fi
   if [ -f "./$name" ]; then
     __moor_resemble "$2"
   elif [ "$3" != - ]; then

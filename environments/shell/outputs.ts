@@ -1,9 +1,10 @@
 /** Full outputs of commands on the host, for the part that a capture left out and for commands that went on. */
 import { randomBytes } from "node:crypto";
 import { createWriteStream, type WriteStream } from "node:fs";
-import { mkdir, open, readdir, rm, stat } from "node:fs/promises";
+import { open, readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
+import { makePrivateFolder } from "../../src/folders.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentOutputs, LogSlice } from "../base.ts";
 
@@ -92,7 +93,7 @@ export class OutputStore implements EnvironmentOutputs {
   /** Makes the folder, once, and removes what is older than `limits.spillMaxAgeMs`. */
   prepare(): Promise<void> {
     this.#ready ??= (async () => {
-      await mkdir(this.#folder, { recursive: true, mode: 0o700 });
+      await makePrivateFolder(this.#folder);
       for (const name of await readdir(this.#folder)) {
         const path = join(this.#folder, name);
         try {

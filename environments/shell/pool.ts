@@ -13,11 +13,18 @@ export interface PoolOptions {
   readonly library?: string;
   /** Script that a shell runs when its stream ends without having been closed. */
   readonly atLoss?: string;
+  /** Script that a shell runs when it is closed. */
+  readonly atClose?: string;
   /** Whether the first worker reads the login environment. */
   readonly login: boolean;
   readonly open: (argv: readonly string[], env: Readonly<Record<string, string>>) => Promise<ShellStream>;
   /** Idle workers kept. */
   readonly maxIdle: number;
+}
+
+interface Waiter {
+  readonly resolve: (worker: Worker) => void;
+  readonly reject: (error: unknown) => void;
 }
 
 export class WorkerPool {
@@ -26,7 +33,7 @@ export class WorkerPool {
   readonly #busy = new Set<Worker>();
   /** Hold a stream that a left-behind process may still write to. */
   readonly #retired = new Set<Worker>();
-  readonly #waiters: { resolve: (worker: Worker) => void; reject: (error: unknown) => void }[] = [];
+  readonly #waiters: Waiter[] = [];
   #opening = 0;
   #loginTaken = false;
   #closed = false;
@@ -40,7 +47,8 @@ export class WorkerPool {
   }
 
   /**
-   * An idle worker, or a new one; waits when `limits.maxShells` are at work.
+   * An idle worker, a new one or one that is given back, whichever comes first; where the backend makes a new one
+   * wait for a stream, the old ones go round.
    * @throws {MoorageError} what the backend throws when no stream can be opened
    */
   async acquire(): Promise<Worker> {
@@ -55,12 +63,11 @@ export class WorkerPool {
       }
       void idle.close();
     }
-    if (this.#busy.size + this.#opening >= limits.maxShells) {
-      return new Promise((resolve, reject) => this.#waiters.push({ resolve, reject }));
-    }
-    const worker = await this.#open();
-    this.#busy.add(worker);
-    return worker;
+    return new Promise((resolve, reject) => {
+      const waiter = { resolve, reject };
+      this.#waiters.push(waiter);
+      if (this.#busy.size + this.#opening < limits.maxShells) this.#openFor(waiter);
+    });
   }
 
   /** Gives a worker back that is ready for the next call. */
@@ -129,6 +136,7 @@ export class WorkerPool {
         shell: this.#options.shell,
         library: this.#options.library ?? "",
         ...(this.#options.atLoss !== undefined && { atLoss: this.#options.atLoss }),
+        ...(this.#options.atClose !== undefined && { atClose: this.#options.atClose }),
         login,
         open: this.#options.open,
       });
@@ -143,6 +151,18 @@ export class WorkerPool {
     } finally {
       this.#opening -= 1;
     }
+  }
+
+  #openFor(waiter: Waiter): void {
+    void this.#open().then(
+      (worker) => this.release(worker),
+      (error: unknown) => {
+        const at = this.#waiters.indexOf(waiter);
+        // Who was served otherwise may have taken the worker of somebody who waits still.
+        if (at < 0) this.#serveWaiter();
+        else this.#waiters.splice(at, 1)[0]?.reject(error);
+      },
+    );
   }
 
   #refill(): void {

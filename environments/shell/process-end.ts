@@ -31,7 +31,8 @@ printf '%s' "$pid"`,
   const { exitCode, stdout } = await system.run(script);
   if (exitCode === 2) throw new MoorageError("PROCESS_MISSING", `Cannot end ${id}: its record is gone`);
   const pid = Number(stdout.toString());
-  const survivors = await endTree(system, { marker: markerOf(id), pids: pid > 0 ? [pid] : [] });
+  const leader = pid > 0 ? { pids: [pid], sincePid: pid } : {};
+  const survivors = await endTree(system, { marker: markerOf(id), ...leader });
   if (pid > 0 && survivors.length === 0) await waitFor(system, folder, { timeoutMs: SETTLE_MS });
   return survivors;
 }

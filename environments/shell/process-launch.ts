@@ -11,7 +11,13 @@ import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { Command, PtySize } from "../base.ts";
-import { PROCESS_VARIABLE, type RecordMeta, recordScript, SHOWN_COMMAND_CHARS } from "./process-record.ts";
+import {
+  PROCESS_VARIABLE,
+  processWorkerId,
+  type RecordMeta,
+  recordScript,
+  SHOWN_COMMAND_CHARS,
+} from "./process-record.ts";
 import { TERMINAL_PROBE, terminalText } from "./process-terminal.ts";
 import { quote, quoteAll } from "./quote.ts";
 import { oversizedVariables } from "./state.ts";
@@ -46,14 +52,13 @@ export async function launch(
 ): Promise<string | null> {
   const text = commandText(request.command);
   const id = `proc_${randomBytes(6).toString("hex")}`;
-  const shown = typeof request.command === "string" ? request.command : quoteAll(request.command);
+  const shown = typeof request.command === "string" ? request.command : shownWords(request.command);
   const meta: RecordMeta = {
     command: shown.slice(0, SHOWN_COMMAND_CHARS),
     title: request.title,
     cwd: request.cwd,
     startedAt: new Date().toISOString(),
     pty: request.pty !== null,
-    stdin: request.stdin,
   };
   const script = recordScript(
     folder,
@@ -66,7 +71,7 @@ ${request.pty ? `{ ${TERMINAL_PROBE}; } || exit ${REFUSED.pty}` : ""}
 [ -d "$folder" ] || mkdir -p -m 700 "$folder"
 mkdir -m 700 "$d" || exit ${REFUSED.record}
 refuse() { rm -rf "$d"; exit "$1"; }
-umask >"$d/umask" || refuse ${REFUSED.record}
+MOORAGE_UMASK=$(umask)
 umask 077
 count=0
 for other in "$folder"/proc_*; do
@@ -86,8 +91,8 @@ printf '%s\\n' "$up" >"$d/began"
 MOORAGE_SH=$(command -v sh) || MOORAGE_SH=/bin/sh
 MOORAGE_COMMAND_SHELL=${system.shell === "bash" ? '$(command -v bash || printf %s "$BASH")' : "$MOORAGE_SH"}
 MOORAGE_LOGIN_SHELL=\${SHELL-}
-export MOORAGE_SH MOORAGE_COMMAND_SHELL MOORAGE_LOGIN_SHELL
-export MOORAGE_WORKER=${quote(`${request.environmentId}.process`)}
+export MOORAGE_SH MOORAGE_COMMAND_SHELL MOORAGE_LOGIN_SHELL MOORAGE_UMASK
+export MOORAGE_WORKER=${quote(processWorkerId(request.environmentId))}
 exec 7<>"$d/done" 5<>"$d/ready" 4<"$d/ready"
 exec 2>/dev/null
 (
@@ -142,6 +147,11 @@ function refusal(exitCode: number, request: LaunchRequest, stderr: string): Moor
 /** `exec` starts the program itself, never a builtin, and leaves no shell behind. */
 function commandText(command: Command): string {
   return typeof command === "string" ? command : `exec ${quoteAll(command)}`;
+}
+
+/** For people: quoted only where it must be. */
+function shownWords(words: readonly string[]): string {
+  return words.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : quote(word))).join(" ");
 }
 
 /** Variables too long for the kernel are left out, lest no program could be started. */
@@ -226,9 +236,8 @@ SHELL=$MOORAGE_LOGIN_SHELL
 { IFS= read -r moorage_line </proc/$$/stat; } 2>/dev/null && set -- "$1" "$2" "$3" \${moorage_line##*) }
 printf '%s %s %s\\n' $$ "\${23:-0}" "$3" >"$2/pid"
 ${streams}
-read -r moorage_line <"$2/umask"
-umask "$moorage_line"
-unset moorage_line MOORAGE_COMMAND_SHELL MOORAGE_LOGIN_SHELL MOORAGE_SH
+umask "$MOORAGE_UMASK"
+unset moorage_line MOORAGE_UMASK MOORAGE_COMMAND_SHELL MOORAGE_LOGIN_SHELL MOORAGE_SH
 printf 'begun\\n' >"$2/ready"
 . "$2/env"
 : >"$2/env"

@@ -64,15 +64,12 @@ function cut(
   const available = Math.min(bytes.length, at.size - at.base);
   start = Math.min(start, available);
   let stop = Math.min(start + at.maxBytes, available);
-  const open = sequenceStart(bytes, stop);
+  const open = sequenceStart(bytes.subarray(0, available), stop);
   if (open < stop) {
     const full = open + sequenceLength(bytes[open]);
-    if (open > start) stop = open;
-    else if (full <= available) stop = full;
-    else if (!at.whole) stop = open;
+    if (full <= available) stop = open > start ? open : full;
+    else stop = at.whole ? available : open;
   }
-  const last = sequenceStart(bytes.subarray(0, available), available);
-  if (stop === available && last < available) stop = at.whole ? available : Math.max(start, last);
   return {
     text: bytes.subarray(start, stop).toString("utf8"),
     offset: at.base + start,

@@ -13,6 +13,11 @@ import type { SystemShell } from "./stream.ts";
 /** Variable in the environ of everything that a background process starts. */
 export const PROCESS_VARIABLE = "MOORAGE_PROCESS";
 
+/** Worker id that background processes and their supervisors carry: none of an environment's resident shells. */
+export function processWorkerId(environmentId: string): string {
+  return `${environmentId}.process`;
+}
+
 /** Characters of a command that a record shows. */
 export const SHOWN_COMMAND_CHARS = 1_000;
 
@@ -23,8 +28,6 @@ export interface RecordMeta {
   readonly cwd: string;
   readonly startedAt: string;
   readonly pty: boolean;
-  /** Whether stdin was a pipe at the start. */
-  readonly stdin: boolean;
 }
 
 /** The folder of all records. */

@@ -76,13 +76,16 @@ function refusal(
   }
 }
 
-/** The write runs beside, since opening a FIFO that nobody reads, or filling it, may never end. */
+/**
+ * The write runs beside, since opening a FIFO that nobody reads, or filling it, may never end. By dd: BusyBox cat asks the
+ * kernel for one transfer more, which fails when the reader has taken all and gone.
+ */
 const WRITE = `${PAUSE_LIBRARY}
 look "$folder" || exit 2
 [ $status = running ] || exit 3
 [ -e "$folder/in" ] && [ ! -e "$folder/eof" ] || exit 4
 exec 3<&0
-(exec cat <&3 >"$folder/in") 2>/dev/null &
+(exec dd bs=65536 <&3 >"$folder/in") 2>/dev/null &
 writer=$!
 { IFS= read -r s <"/proc/$writer/stat"; } 2>/dev/null || s=') '
 set -- \${s##*) }

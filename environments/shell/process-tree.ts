@@ -19,6 +19,11 @@ export interface FindRequest {
   readonly exceptPids?: readonly number[];
   /** Roots beside the marked ones, with their descendants and the members of groups that they lead. */
   readonly pids?: readonly number[];
+  /**
+   * A living process that no member is older than, such as the one that all others come from. Older ones are then not
+   * looked at, which saves most of the time where many run.
+   */
+  readonly sincePid?: number;
 }
 
 export interface EndRequest extends FindRequest {
@@ -31,7 +36,7 @@ export async function findProcesses(
   system: SystemShell,
   request: FindRequest,
 ): Promise<readonly LeftProcess[]> {
-  const { processes } = await scan(system, request, { step: "scan; report", tree: "", clear: "" });
+  const { processes } = await scan(system, request, { step: "scan; report", ...NO_MEMORY });
   return processes;
 }
 
@@ -42,11 +47,15 @@ export async function findProcesses(
  * @returns what is still alive
  */
 export async function endTree(system: SystemShell, request: EndRequest): Promise<LeftProcess[]> {
-  let memory: Memory = { tree: "", clear: "" };
+  let memory = NO_MEMORY;
   const until = async (step: string, budgetMs: number): Promise<LeftProcess[]> => {
     const deadline = performance.now() + budgetMs;
     for (let pauseMs = 15; ; pauseMs = Math.min(pauseMs * 1.5, 200)) {
-      const found = await scan(system, request, { step, ...memory });
+      let found = await scan(system, request, { step, ...memory });
+      if (found.processes.length === 0 && found.clear !== "" && usesGrep(system, request)) {
+        // What grep met in the middle of an exec was taken for cleared: look at all once more.
+        found = await scan(system, request, { step, ...found, clear: "" });
+      }
       memory = found;
       const leftMs = deadline - performance.now();
       if (found.processes.length === 0 || leftMs <= 0) return found.processes;
@@ -63,7 +72,7 @@ export async function endTree(system: SystemShell, request: EndRequest): Promise
  * nobody is left to look again.
  */
 export function lastWill(marker: string): string {
-  return `${preamble({ marker }, "", "", "grep")}
+  return `${preamble({ marker }, NO_MEMORY, "grep")}
 scan; ask
 [ -z "$live" ] || { sleep 1; freeze; end; }`;
 }
@@ -72,15 +81,19 @@ scan; ask
 interface Memory {
   readonly tree: string;
   readonly clear: string;
+  /** Start time of `sincePid`, kept since that process may end first. */
+  readonly since: string;
 }
+
+const NO_MEMORY: Memory = { tree: "", clear: "", since: "" };
 
 async function scan(
   system: SystemShell,
   request: FindRequest,
-  { step, tree, clear }: Memory & { readonly step: string },
+  { step, ...memory }: Memory & { readonly step: string },
 ): Promise<Memory & { readonly processes: LeftProcess[] }> {
-  const run = (search: Search) => system.run(`${preamble(request, tree, clear, search)}\n${step}`);
-  const search = system.shell === "bash" ? "builtin" : "grep";
+  const run = (search: Search) => system.run(`${preamble(request, memory, search)}\n${step}`);
+  const search = usesGrep(system, request) && memory.clear === "" ? "grep" : "builtin";
   const found = await run(search);
   // A program could not be started, perhaps because nothing more can be forked.
   const { stdout } = found.exitCode === 0 || search === "builtin" ? found : await run("builtin");
@@ -89,20 +102,26 @@ async function scan(
 
 /**
  * How environs are searched. bash reads them by blocks itself; dash and BusyBox sh read byte by byte, which takes
- * seconds on a machine with many processes, so there `grep` looks first.
+ * seconds on a machine with many processes, so there `grep` looks first, unless only few are young enough.
  */
 type Search = "builtin" | "grep";
 
-function preamble(request: FindRequest, tree: string, clear: string, search: Search): string {
+function usesGrep(system: SystemShell, request: FindRequest): boolean {
+  return system.shell !== "bash" && request.sincePid === undefined;
+}
+
+function preamble(request: FindRequest, memory: Memory, search: Search): string {
+  const { tree, clear } = memory;
   const markers = typeof request.marker === "string" ? [request.marker] : request.marker;
   return [
     `tree=' ${tree}' clear=' ${clear}' roots=' ${pidList(request.pids)}' except=' 1 ${pidList(request.exceptPids)}'`,
     search === "grep"
-      ? `marks() { grep -lsF ${markers.map((marker) => `-e ${marker}`).join(" ")} /proc/[0-9]*/environ; }`
+      ? `marks() { printf 'x\\000${markers[0]}' | LC_ALL=C grep -lsF ${markers.map((marker) => `-e ${marker}`).join(" ")} - /proc/[0-9]*/environ; }`
       : "marks() { :; }",
     `search=${search}`,
     `marked() { case $1 in ${markers.map(pattern).join("|") || "''"}) return 0 ;; esac; return 1; }`,
     LIBRARY,
+    memory.since === "" ? `born ${request.sincePid ?? 0}` : `since=${memory.since}`,
   ].join("\n");
 }
 
@@ -121,8 +140,8 @@ function pidList(pids: readonly number[] = []): string {
 function parse(stdout: Buffer): Memory & { readonly processes: LeftProcess[] } {
   // latin1 keeps one character per byte, so that byte counts and offsets agree.
   const text = stdout.toString("latin1");
-  const head = text.split("\n", 3);
-  const [tree = "", clear = "", count = "0"] = head;
+  const head = text.split("\n", 4);
+  const [tree = "", clear = "", since = "", count = "0"] = head;
   let at = head.reduce((sum, line) => sum + line.length + 1, 0);
   const rows: { readonly pid: number; readonly name: string }[] = [];
   for (let index = 0; index < Number(count); index += 1) {
@@ -148,7 +167,7 @@ function parse(stdout: Buffer): Memory & { readonly processes: LeftProcess[] } {
       .trim();
     return { pid, command: line.slice(0, 200) };
   });
-  return { tree: `${tree.trim()} `.trimStart(), clear: `${clear.trim()} `.trimStart(), processes };
+  return { tree: `${tree.trim()} `.trimStart(), clear: `${clear.trim()} `.trimStart(), since, processes };
 }
 
 /**
@@ -174,6 +193,7 @@ environ() {
   tries=0 seen=
   if [ "$search" = grep ]; then
     case $marks in *"/proc/$1/environ"*) return 0 ;; esac
+    [ "$2" -ge "$edge" ] || seen=1
     return 1
   fi
   while [ -z "$seen" ] && [ "$tries" -lt 3 ]; do
@@ -185,16 +205,27 @@ environ() {
   done 2>/dev/null
   return 1
 }
+born() {
+  since=0
+  { IFS= read -r s <"/proc/$1/stat"; } 2>/dev/null || return 0
+  set -- \${s##*) }
+  since=\${20}
+}
 rows() {
   # Processes that end meanwhile make grep answer 2, with or without a match.
   marks=$(marks)
   case $? in 126 | 127) exit 127 ;; esac
+  # BusyBox grep sees nothing after a NUL, as in the sample on its standard input.
+  case $marks in *"standard input"*) ;; *) search=builtin ;; esac
+  # Younger than two seconds, in ticks: it may be between a fork and an exec.
+  edge=0
+  { read -r s p </proc/uptime; } 2>/dev/null && edge=$((\${s%.*}\${s#*.} - 200))
   for d in /proc/[0-9]*; do
     p=\${d#/proc/}
     case $except in *" $p "*) continue ;; esac
     { IFS= read -r s <"$d/stat"; } 2>/dev/null || continue
     set -- \${s##*) }
-    [ "$(($7 & 2097152))" = 0 ] || continue
+    [ "$(($7 & 2097152))" = 0 ] && [ "\${20}" -ge "$since" ] || continue
     key=$p:\${20}
     case $1 in Z | X | x) ;; *)
       case $tree in *" $key "*) ;; *)
@@ -202,7 +233,7 @@ rows() {
           case $roots in
           *" $p "*) tree="$tree$key " fresh=1 ;;
           *)
-            if environ "$p"; then tree="$tree$key " fresh=1
+            if environ "$p" "\${20}"; then tree="$tree$key " fresh=1
             elif [ "$seen" ]; then clear="$clear$key "; fi ;;
           esac ;;
         esac ;;
@@ -277,7 +308,7 @@ end() { for key in $live; do kill -KILL "\${key%%:*}"; done 2>/dev/null; }
 report() {
   count=0 files=
   for key in $live; do count=$((count + 1)); done
-  printf '%s\n%s\n%s\n' "$tree" "$clear" "$count"
+  printf '%s\n%s\n%s\n%s\n' "$tree" "$clear" "$since" "$count"
   for key in $live; do
     p=\${key%%:*} s=
     { IFS= read -r s <"/proc/$p/stat"; } 2>/dev/null

@@ -3,11 +3,13 @@
  * sh wait on the `done` FIFO and wake the moment the supervisor ends; a shell whose `read` knows no timeout sleeps in
  * steps that grow to a quarter of a second.
  */
+import { randomBytes } from "node:crypto";
 import { StringDecoder } from "node:string_decoder";
 import { isMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { WaitCondition } from "../base.ts";
 import { recordScript } from "./process-record.ts";
+import { quote } from "./quote.ts";
 import type { SystemShell } from "./stream.ts";
 
 /** Longest single run, milliseconds; a longer wait is several. */
@@ -23,7 +25,10 @@ export interface WaitEnd {
   readonly match: string | null;
 }
 
-/** Waits for the first condition that holds. A wait changes nothing, so a broken connection is tried again. */
+/**
+ * Waits for the first condition that holds. Answers at once on a match or an abort; the script inside ends by
+ * itself soon after. A wait changes nothing, so a broken connection is tried again.
+ */
 export async function waitFor(
   system: SystemShell,
   folder: string,
@@ -36,31 +41,39 @@ export async function waitFor(
     if (abortSignal?.aborted) return { reason: "aborted", match: null };
     const leftMs = Math.max(0, deadline - performance.now());
     const budgetMs = Math.min(leftMs, RUN_MS);
-    const stop = new AbortController();
-    const signal = abortSignal ? AbortSignal.any([abortSignal, stop.signal]) : stop.signal;
+    const early = Promise.withResolvers<"early">();
+    const onAbort = (): void => early.resolve("early");
+    abortSignal?.addEventListener("abort", onAbort, { once: true });
+    const stop = `${folder}/stop.${randomBytes(4).toString("hex")}`;
+    const script = waitScript(folder, condition, { logBytes: scanner?.bytes ?? 0, budgetMs, stop });
+    const running = system.run(script, {
+      timeoutMs: budgetMs + limits.fileOpTimeoutMs,
+      onStdout: (chunk) => {
+        if (scanner && scanner.push(chunk) !== null) early.resolve("early");
+      },
+    });
     try {
-      const { exitCode, stderr } = await system.run(
-        waitScript(folder, condition, scanner?.bytes ?? 0, budgetMs),
-        {
-          timeoutMs: budgetMs + limits.fileOpTimeoutMs,
-          abortSignal: signal,
-          onStdout: (chunk) => {
-            if (scanner?.push(chunk) !== null && scanner) stop.abort();
-          },
-        },
-      );
+      const end = await Promise.race([running, early.promise]);
+      if (end === "early") release(system, running, stop);
       if (scanner && scanner.match !== null) return { reason: "log", match: scanner.match };
-      const reason = OUTCOMES[exitCode as keyof typeof OUTCOMES];
-      if (!reason) throw new Error(`The waiting script ended with ${exitCode}: ${stderr.trim()}`);
+      if (end === "early") return { reason: "aborted", match: null };
+      const reason = OUTCOMES[end.exitCode as keyof typeof OUTCOMES];
+      if (!reason) throw new Error(`The waiting script ended with ${end.exitCode}: ${end.stderr.trim()}`);
       if (reason !== "timeout") return { reason, match: null };
       if (budgetMs >= leftMs) return { reason: "timeout", match: null };
     } catch (error) {
-      if (scanner && scanner.match !== null) return { reason: "log", match: scanner.match };
-      if (abortSignal?.aborted) return { reason: "aborted", match: null };
       losses += 1;
       if (!isMoorageError(error, "EXECUTION_UNKNOWN") || losses > 3) throw error;
+    } finally {
+      abortSignal?.removeEventListener("abort", onAbort);
     }
   }
+}
+
+/** Lets a waiting script end. It also ends when its record or its environment goes, so failures do not matter. */
+function release(system: SystemShell, running: Promise<unknown>, stop: string): void {
+  running.catch(() => undefined);
+  system.run(`: >${quote(stop)}`).catch(() => undefined);
 }
 
 interface LogScanner {
@@ -155,7 +168,15 @@ function portHex(port: number): string {
   return port.toString(16).toUpperCase().padStart(4, "0");
 }
 
-function waitScript(folder: string, condition: WaitCondition, logBytes: number, budgetMs: number): string {
+interface WaitRun {
+  /** Bytes of the log that an earlier run gave. */
+  readonly logBytes: number;
+  readonly budgetMs: number;
+  /** A file that ends the wait when it appears. */
+  readonly stop: string;
+}
+
+function waitScript(folder: string, condition: WaitCondition, { logBytes, budgetMs, stop }: WaitRun): string {
   const { logPattern, port } = condition;
   const polled = logPattern !== undefined || port !== undefined;
   const readLog = logPattern === undefined ? ":" : "cat <&5";
@@ -169,7 +190,8 @@ look "$folder" || exit 2
 events
 ${logPattern === undefined ? "" : `exec 5<"$folder/log"\n${first}`}
 clock
-deadline=$((cs + ${Math.round(budgetMs / 10)})) step=2
+deadline=$((cs + ${Math.round(budgetMs / 10)})) step=2 longest=25
+${polled ? "" : "[ $how = sleep ] || step=100 longest=100"}
 while :; do
   look "$folder" || exit 2
   ${readLog}
@@ -178,7 +200,7 @@ while :; do
   clock
   left=$((deadline - cs))
   [ "$left" -gt 0 ] || exit 12
-  ${polled ? "" : "[ $how = sleep ] || step=$left"}
+  [ ! -e ${quote(stop)} ] || exit 12
   [ "$step" -le "$left" ] || step=$left
   before=$cs
   nap "$step"
@@ -186,10 +208,10 @@ while :; do
     # An end of file while it still runs: its supervisor was killed, and there is nothing to wake us.
     clock
     look "$folder" || exit 2
-    [ $status != running ] || [ $((cs - before)) -ge $((step / 2)) ] || how=sleep step=2
+    [ $status != running ] || [ $((cs - before)) -ge $((step / 2)) ] || how=sleep step=2 longest=25
   fi
   step=$((step * 3 / 2 + 1))
-  [ "$step" -le 25 ] || step=25
+  [ "$step" -le "$longest" ] || step=$longest
 done`,
   );
 }

@@ -58,7 +58,8 @@ export interface RunOutcome {
   readonly result: ExecResult;
   /** What the shell printed at the end; null when there is nothing to keep. */
   readonly dump: StateDump | null;
-  readonly worker: Worker;
+  /** Null when the call ended before it had one. */
+  readonly worker: Worker | null;
 }
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
@@ -254,7 +255,11 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
   const notes: string[] = [];
   try {
     for (let attempt = 1; ; attempt += 1) {
-      const acquired = await host.acquire();
+      const acquired = await acquireUnlessStopped(host, watcher.fired);
+      if (typeof acquired === "string") {
+        const result = { ...abortedResult(fromBytes(state.cwd)), aborted: false, [acquired]: true, notes };
+        return { result: { ...result, durationMs: performance.now() - startedAt }, dump: null, worker: null };
+      }
       notes.push(...acquired.notes);
       const { worker } = acquired;
       if (options.abortSignal?.aborted || request.abortSignals.some(({ aborted }) => aborted)) {
@@ -277,11 +282,20 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
           const held = captures.push(stream, chunk);
           if (!options.onOutput) return held;
           const name = options.output === "separate" ? stream : "output";
-          const heard = (async () => options.onOutput?.({ stream: name, data: chunk }))().catch(
-            (error: unknown) => {
-              listenerError ??= error;
-            },
-          );
+          const fail = (error: unknown) => {
+            listenerError ??= error;
+          };
+          const hear = () => {
+            try {
+              return options.onOutput?.({ stream: name, data: chunk });
+            } catch (error) {
+              return fail(error);
+            }
+          };
+          const answer = hear();
+          // Only a listener that takes its time holds the source back: to stop and start it costs more than a chunk.
+          if (!answer) return held;
+          const heard = Promise.resolve(answer).catch(fail);
           listening.add(heard);
           void heard.then(() => listening.delete(heard));
           return held ? Promise.all([held, heard]).then(() => undefined) : heard;
@@ -373,6 +387,25 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
   } finally {
     watcher.dispose();
   }
+}
+
+/** A worker that comes too late goes back. */
+async function acquireUnlessStopped(
+  host: RunnerHost,
+  fired: Promise<Interruption>,
+): Promise<Awaited<ReturnType<RunnerHost["acquire"]>> | "timedOut" | "aborted"> {
+  const acquiring = host.acquire();
+  const stopped = fired.then<Awaited<typeof acquiring> | "timeout" | "abort">((reason) =>
+    reason === "yield" ? acquiring : reason,
+  );
+  const first = await Promise.race([acquiring, stopped]);
+  if (typeof first !== "string") return first;
+  void acquiring.then(
+    ({ worker }) => host.pool.release(worker),
+    // Nobody waits for this call any more; the next one meets the same failure.
+    () => undefined,
+  );
+  return first === "timeout" ? "timedOut" : "aborted";
 }
 
 /** As the shell told it, else where the command began. */

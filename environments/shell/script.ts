@@ -16,7 +16,7 @@ export type ShellKind = "bash" | "sh";
 export const FRAME = {
   /** Login environment: exports. */
   login: "l",
-  /** Shell is up: shell, pid, home, cwd, uid, reapers, their children, exports. */
+  /** Shell is up: shell, pid, home, cwd, uid, reaper, its children, exports. */
   hello: "h",
   /** The shell waits for the standard input's bytes. */
   stdin: "i",
@@ -26,7 +26,7 @@ export const FRAME = {
   moved: "m",
   /** State after the call: exports (PWD and OLDPWD among them), then in bash aliases, function flags, functions. */
   state: "s",
-  /** On both streams: secret, exit code, children of the reapers. Nothing of the call follows. */
+  /** On both streams: secret, exit code, children of the reaper. Nothing of the call follows. */
   end: "e",
 } as const;
 
@@ -75,26 +75,20 @@ exec 9>&-
 }
 
 /**
- * Sets the descriptors up, defines `library`, finds who may adopt orphans of this shell (the first process and its
- * own ancestors beyond its parent, which is the orchestrator or its agent), and says hello.
+ * Sets the descriptors up, defines `library`, finds by an orphan of its own who adopts orphans here, and says hello.
  */
 export function helloScript(nonce: string, library: string, atLoss?: string): string {
   return `unset __moor_c __moor_n BASH_EXECUTION_STRING
 exec 8>&1 9>&2 >/dev/null 2>/dev/null
 ${library}
 ${atLoss === undefined ? "" : `trap ${quote(`( ${atLoss}\n) </dev/null 8>&- 9>&-`)} EXIT`}
-{ __moor_p=$PPID __moor_r=
-while [ "$__moor_p" -gt 1 ] 2>/dev/null; do
-  __moor_l=; IFS= read -r __moor_l </proc/$__moor_p/stat || break
-  __moor_l=\${__moor_l##*) }; __moor_l=\${__moor_l#? }; __moor_p=\${__moor_l%% *}
-  [ "$__moor_p" -ge 1 ] || break
-  [ -r "/proc/$__moor_p/task/$__moor_p/children" ] && __moor_r="$__moor_r $__moor_p"
-done
-case "$__moor_r " in *" 1 "*) ;; *) [ -r /proc/1/task/1/children ] && __moor_r="$__moor_r 1" ;; esac
-__moor_a=; for __moor_p in $__moor_r; do __moor_k=; read -r __moor_k </proc/$__moor_p/task/$__moor_p/children; __moor_a="$__moor_a$__moor_k "; done
-__moor_u=$(id -u)
-printf '\\000${nonce}${FRAME.hello}%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000' "\${BASH_VERSION-}" "$$" "\${HOME-}" "$PWD" "$__moor_u" "$__moor_r" "$__moor_a" >&9
-unset __moor_p __moor_r __moor_l __moor_u __moor_a __moor_k
+{ __moor_r=$( ( IFS=' ' read -r m l </proc/self/stat; ( i=0 p=
+while [ "$i" -lt 5000 ]; do i=$((i + 1)); IFS= read -r l </proc/self/stat || break; l=\${l##*) }; l=\${l#? }; p=\${l%% *}; [ "$p" = "$m" ] || break; done
+printf %s "$p" ) & ) )
+__moor_k=; read -r __moor_k </proc/$__moor_r/task/$__moor_r/children || [ -r /proc/$__moor_r/task/$__moor_r/children ] || __moor_r=
+__moor_u=\${UID-}; [ "$__moor_u" ] || __moor_u=$(id -u)
+printf '\\000${nonce}${FRAME.hello}%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000' "\${BASH_VERSION-}" "$$" "\${HOME-}" "$PWD" "$__moor_u" "$__moor_r" "$__moor_k" >&9
+unset __moor_r __moor_u __moor_k
 export -p >&9
 printf '\\000${nonce};' >&9
 }
@@ -120,8 +114,8 @@ export interface CallScript {
   readonly separate: boolean;
   /** Whether the state after the command is wanted. */
   readonly dump: boolean;
-  /** Processes that adopt this shell's orphans; their children are listed at the end. */
-  readonly reapers: readonly string[];
+  /** The process that adopts this shell's orphans, whose children are listed at the end; null when it is not known. */
+  readonly reaper: string | null;
 }
 
 /** One word on one line: in bash, text after it keeps its line number. */
@@ -223,17 +217,13 @@ function epilogue(shell: ShellKind, nonce: string): string {
 /** A command that lists traps is not shown ours: its state is then kept only if it does not end in an `exit`. */
 const LISTS_TRAPS = /\btrap[ \t]*(?:-p\b|$|[;&|)}<>\n])/;
 
-/** Ends a call: the exit code with the children of those who adopt our orphans, and an end on each stream. */
-function endScript(call: CallScript): string {
-  const orphans = call.reapers.map(
-    (pid) =>
-      `__moor_k=; { read -r __moor_k </proc/${pid}/task/${pid}/children; } 2>/dev/null; __moor_a="\${__moor_a-}$__moor_k "`,
-  );
-  return `__moor_e=$?
-${orphans.join("\n")}
-printf '\\000${call.nonce}${FRAME.end}${call.secret}\\000%s\\000%s\\000${call.nonce};' "$__moor_e" "\${__moor_a-}" >&8
-printf '\\000${call.nonce}${FRAME.end}${call.secret}\\000${call.nonce};' >&9
-unset __moor_e __moor_a __moor_k`;
+/** Ends a call: the exit code with the children of the one who adopts our orphans, and an end on each stream. */
+function endScript({ nonce, secret, reaper }: CallScript): string {
+  // The shell's own stderr goes nowhere, so a list that cannot be read is an empty one.
+  const look = reaper === null ? "" : `read -r __moor_k </proc/${reaper}/task/${reaper}/children; `;
+  return `__moor_e=$? __moor_k=; ${look}printf '\\000${nonce}${FRAME.end}${secret}\\000%s\\000%s\\000${nonce};' "$__moor_e" "$__moor_k" >&8
+printf '\\000${nonce}${FRAME.end}${secret}\\000${nonce};' >&9
+unset __moor_e __moor_k`;
 }
 
 export interface CallText {
@@ -251,38 +241,39 @@ export function callScript(call: CallScript): CallText {
   const { shell, nonce, command, state } = call;
   const shellLine = typeof command === "string";
   const dump = call.dump && shellLine;
-  const restore = [
-    ...assignments(shell, state.variables),
-    ...(shell === "bash" && (shellLine || state.exportedFunctions.length > 0) ? define(state) : []),
-  ].join("; ");
-  const inline = restore.length <= INLINE_STATE_BYTES;
+  const exported = assignments(shell, state.variables).join("; ");
+  const isDefining = shell === "bash" && (shellLine || state.exportedFunctions.length > 0);
+  const defined = isDefining ? define(state).join("; ") : "";
+  const inline = exported.length + defined.length <= INLINE_STATE_BYTES;
   const prepare = [
     ...enter(call),
-    ...(inline ? ["unset __moor_s", restore] : ['eval "$__moor_s"; unset __moor_s']),
+    ...(inline ? ["unset __moor_s __moor_d", exported] : ['eval "$__moor_s"; unset __moor_s']),
     ...assignments(shell, call.env),
     ...(dump && !LISTS_TRAPS.test(command) ? [`trap ${quote(exitTrap(shell, nonce))} EXIT`] : []),
   ]
     .filter((statement) => statement !== "")
     .join("; ");
+  // The user's functions come last: from here on, no word of ours is safe from them but those behind `builtin`.
+  const definitions = inline ? defined : 'eval "$__moor_d"; unset __moor_d';
   // A function named eval may be kept, one named builtin never is.
   const evaluate = shell === "bash" ? "\\builtin eval" : "eval";
   // A space before a hyphen, lest `eval` take the command for an option.
   const run = shellLine
     ? `${evaluate} ${quote(command.startsWith("-") ? ` ${command}` : command)}`
-    : `exec ${quoteAll(command)}`;
-  const body = `{ ${prepare}; } 2>/dev/null; { ${run}
+    : `${shell === "bash" ? "\\builtin exec" : "exec"} ${quoteAll(command)}`;
+  const errors = call.separate ? "2>&9" : "2>&8";
+  const body = `${prepare}; exec >&8 ${errors} 8>&-; ${definitions && `{ ${definitions}; } 2>/dev/null; `}{ ${run}
 } 9>&-
 ${dump ? epilogue(shell, nonce) : ""}`;
-  const errors = call.separate ? "2>&9" : "2>&8";
   const forget = shell === "bash" ? "unset __moor_c __moor_n; " : "";
   const text =
     call.stdinBytes === null
       ? `{ ${forget}( ${body}
-) </dev/null >&8 ${errors} 8>&-
+) </dev/null
 ${endScript(call)}
 }`
       : `{ ${forget}{ printf ${frame(nonce, FRAME.stdin)} >&9; head -c ${call.stdinBytes}; } | { ( ( ${body}
-) >&8 ${errors} 8>&-
+)
 __moor_e=$?
 cat >/dev/null
 exit $__moor_e
@@ -290,5 +281,5 @@ exit $__moor_e
 ${endScript(call)}
 }
 }`;
-  return { setup: inline ? null : `__moor_s=${quote(restore)}`, call: text };
+  return { setup: inline ? null : `__moor_s=${quote(exported)} __moor_d=${quote(defined)}`, call: text };
 }

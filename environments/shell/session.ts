@@ -148,7 +148,7 @@ export class Session implements ShellSession {
       base: fromBytes(state.cwd),
       dump: true,
     });
-    if (!dump) return result;
+    if (!dump || !worker) return result;
     this.#entered = true;
     const callEnv = new Map(
       Object.entries(options.env ?? {}).map(([name, value]) => [name, toBytes(value)] as const),

@@ -10,6 +10,11 @@ export interface StreamRequest {
   readonly argv: readonly string[];
   /** Added to the environment's own variables. */
   readonly env: Readonly<Record<string, string>>;
+  /**
+   * `user`: a shell for the caller's commands. `system`: one for our own scripts, which must be had also while user
+   * commands hold all that a backend with few streams would give them, and while the environment stops.
+   */
+  readonly purpose?: "user" | "system";
   readonly abortSignal?: AbortSignal;
 }
 

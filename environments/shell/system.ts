@@ -48,6 +48,10 @@ export class ResidentSystemShell implements SystemShell {
     const aborted = () => new MoorageError("ABORTED", "Cannot finish: the caller cancelled");
     if (abortSignal?.aborted) throw aborted();
     const worker = await this.#host.acquire();
+    if (abortSignal?.aborted) {
+      this.#host.release(worker);
+      throw aborted();
+    }
     const stdout: Buffer[] = [];
     let stdoutBytes = 0;
     const stderr: Buffer[] = [];

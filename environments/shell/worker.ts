@@ -11,7 +11,7 @@ import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
 import { bootArgv, type CallScript, callScript, FRAME, helloScript, type ShellKind, wire } from "./script.ts";
 import type { ShellStream, StreamEnd } from "./stream.ts";
 
-export type CallRequest = Omit<CallScript, "shell" | "nonce" | "secret" | "reapers" | "stdinBytes"> & {
+export type CallRequest = Omit<CallScript, "shell" | "nonce" | "secret" | "reaper" | "stdinBytes"> & {
   readonly stdin: Uint8Array | null;
   /** Bytes of the command. `stderr` only in a separate call. A promise holds that stream back. */
   readonly onData: (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
@@ -45,7 +45,8 @@ export interface WorkerFacts {
   readonly variables: ReadonlyMap<string, string>;
   /** Variables of a login shell, when they were asked for and could be read. */
   readonly login: ReadonlyMap<string, string> | null;
-  readonly reapers: readonly string[];
+  /** See `CallScript.reaper`. */
+  readonly reaper: string | null;
 }
 
 export interface WorkerOptions {
@@ -55,6 +56,8 @@ export interface WorkerOptions {
   readonly library: string;
   /** Script that the shell runs when its stream ends without `close`. */
   readonly atLoss?: string;
+  /** Script that the shell runs at `close`. */
+  readonly atClose?: string;
   readonly login: boolean;
   readonly open: (argv: readonly string[], env: Readonly<Record<string, string>>) => Promise<ShellStream>;
 }
@@ -68,6 +71,9 @@ function pidList(text: string): number[] {
     .filter((pid) => pid !== "")
     .map(Number);
 }
+
+/** How long the control stream waits unread at the start of a call, milliseconds. */
+const CONTROL_PAUSE_MS = 4;
 
 type Receiver = (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
 
@@ -89,9 +95,19 @@ function drained(stream: ShellStream): Promise<void> {
   });
 }
 
+function farewellOf({ atLoss, atClose }: WorkerOptions): string | null {
+  const steps = [
+    ...(atLoss === undefined ? [] : ["trap - EXIT"]),
+    ...(atClose === undefined ? [] : [atClose]),
+  ];
+  return steps.length === 0 ? null : steps.join("\n");
+}
+
 export class Worker {
   readonly id: string;
   readonly facts: WorkerFacts;
+  /** Why there is no login environment although one was asked for. */
+  loginProblem: string | null = null;
   readonly #stream: ShellStream;
   #receiver: Receiver | null = null;
   #ended: StreamEnd | null = null;
@@ -102,11 +118,12 @@ export class Worker {
   /** The long state that the shell holds. */
   #setup: string | null = null;
 
-  readonly #hasLastWill: boolean;
+  /** What the shell runs at `close`; null when there is nothing to do first. */
+  readonly #farewell: string | null;
 
-  private constructor(id: string, stream: ShellStream, facts: WorkerFacts, hasLastWill: boolean) {
+  private constructor(id: string, stream: ShellStream, facts: WorkerFacts, farewell: string | null) {
     this.id = id;
-    this.#hasLastWill = hasLastWill;
+    this.#farewell = farewell;
     this.#stream = stream;
     this.facts = facts;
   }
@@ -122,10 +139,10 @@ export class Worker {
       return await Worker.#open(options, deadline);
     } catch (error) {
       // A profile that hangs or replaces the shell must not keep the environment from starting.
-      if (error instanceof MoorageError && error.details.phase === "hello") {
-        return Worker.#open({ ...options, login: false }, limits.openTimeoutMs);
-      }
-      throw error;
+      if (!(error instanceof MoorageError) || error.details.phase !== "hello") throw error;
+      const worker = await Worker.#open({ ...options, login: false }, limits.openTimeoutMs);
+      worker.loginProblem = `The login shell's variables could not be read (${error.message}); commands run without them`;
+      return worker;
     }
   }
 
@@ -136,6 +153,9 @@ export class Worker {
     const splitters = [new FrameSplitter(nonce), ...(loginNonce ? [new FrameSplitter(loginNonce)] : [])];
     let login: ReadonlyMap<string, string> | null = null;
     let noise = "";
+    const gather = (chunk: Buffer) => {
+      noise = (noise + chunk.toString("utf8")).slice(-2_000);
+    };
     const hello = new Promise<Frame>((resolve, reject) => {
       const timer = setTimeout(() => {
         reject(
@@ -149,7 +169,7 @@ export class Worker {
         );
       }, timeoutMs);
       stream.stderr.on("data", function read(chunk: Buffer) {
-        noise = (noise + chunk.toString("latin1")).slice(-2_000);
+        gather(chunk);
         for (const splitter of splitters) {
           for (const part of splitter.push(chunk)) {
             if (Buffer.isBuffer(part)) continue;
@@ -157,17 +177,24 @@ export class Worker {
             if (part.kind === FRAME.hello) {
               clearTimeout(timer);
               stream.stderr.off("data", read);
+              stream.stdout.off("data", gather);
               resolve(part);
             }
           }
         }
       });
-      void stream.ended.then((end) => {
+      stream.stdout.on("data", gather);
+      void stream.ended.then(async (end) => {
         clearTimeout(timer);
+        // An engine that cannot start the program says why on stdout.
+        await drained(stream);
+        stream.stdout.off("data", gather);
         reject(
           end.lost ??
             new MoorageError(
-              "SHELL_MISSING",
+              /no such file|not found/i.test(noise) || noise === ""
+                ? "SHELL_MISSING"
+                : "ENVIRONMENT_UNAVAILABLE",
               `Cannot open a shell: /bin/sh ended with code ${end.exitCode}: ${noise.trim()}`,
               {
                 details: { phase: "hello", exitCode: end.exitCode },
@@ -182,7 +209,11 @@ export class Worker {
     try {
       fields = (await hello).fields;
     } catch (error) {
-      await stream.close();
+      // A slow profile is left to end by itself: killed in its middle it may leave a lock behind.
+      stream.stdin.end();
+      stream.stdout.resume();
+      stream.stderr.resume();
+      void stream.ended.then(() => stream.close());
       throw error;
     }
     const [
@@ -191,7 +222,7 @@ export class Worker {
       home = "",
       cwd = "/",
       uid = "",
-      reapers = "",
+      reaper = "",
       orphans = "",
       ...exports
     ] = fields;
@@ -203,9 +234,9 @@ export class Worker {
       uid: Number(uid),
       variables: parseExports(exports.join("\0")),
       login,
-      reapers: reapers.split(" ").filter((reaper) => reaper !== ""),
+      reaper: reaper === "" ? null : reaper,
     };
-    const worker = new Worker(options.id, stream, facts, options.atLoss !== undefined);
+    const worker = new Worker(options.id, stream, facts, farewellOf(options));
     worker.#knownOrphans = new Set(pidList(orphans));
     worker.#listen();
     return worker;
@@ -240,7 +271,7 @@ export class Worker {
       shell: this.facts.shell,
       nonce,
       secret,
-      reapers: this.facts.reapers,
+      reaper: this.facts.reaper,
       stdinBytes: stdin === null ? null : stdin.byteLength,
     });
     const seen: {
@@ -257,6 +288,15 @@ export class Worker {
       finish = resolve;
     });
 
+    // A shell writes its state line by line, and each line would wake us: it is read once the command is over, or
+    // when the command takes longer, before the stream's buffer can fill up.
+    const control = this.#stream.stderr;
+    const later = request.separate ? undefined : setTimeout(() => control.resume(), CONTROL_PAUSE_MS);
+    const listenAgain = () => {
+      clearTimeout(later);
+      if (control.isPaused()) control.resume();
+    };
+
     const onFrame = (stream: "stdout" | "stderr", frame: Frame): void => {
       const [first = "", exitCode = "", orphans = ""] = frame.fields;
       if (frame.kind === FRAME.stdin && stdin) this.#stream.stdin.write(stdin);
@@ -267,6 +307,7 @@ export class Worker {
         if (stream === "stdout") {
           seen.exitCode = Number(exitCode);
           seen.orphans = pidList(orphans);
+          listenAgain();
         }
         open.delete(stream);
         if (open.size === 0) finish("ended");
@@ -290,9 +331,11 @@ export class Worker {
         this.#stream.stdin.write(wire(this.facts.shell, text.setup), "latin1");
         this.#setup = text.setup;
       }
+      if (!request.separate) control.pause();
       this.#stream.stdin.write(wire(this.facts.shell, text.call), "latin1");
     }
     const how = await Promise.race([ended, this.#stream.ended.then(() => "stream" as const)]);
+    listenAgain();
     if (how === "stream") {
       await drained(this.#stream);
       await this.#tail;
@@ -332,8 +375,8 @@ export class Worker {
   /** Ends the shell; processes that it left behind are not touched. Idempotent. */
   async close(): Promise<void> {
     this.#receiver = null;
-    if (this.#hasLastWill && this.alive) {
-      this.#stream.stdin.end(wire(this.facts.shell, "trap - EXIT"), "latin1");
+    if (this.#farewell !== null && this.alive) {
+      this.#stream.stdin.end(wire(this.facts.shell, this.#farewell), "latin1");
       // Cut off before it has read this, it would take the end for a loss.
       let timer: NodeJS.Timeout | undefined;
       const late = new Promise<void>((resolve) => {

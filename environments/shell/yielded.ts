@@ -144,6 +144,9 @@ export class YieldedProcess implements EnvironmentProcess {
   /** Looks through what the log gained since the last look, with enough of what was there for a match across. */
   #searcher(pattern: RegExp | string | undefined): () => Promise<string | null> {
     if (pattern === undefined) return async () => null;
+    // A sticky or global pattern would remember where it last matched.
+    const wanted =
+      typeof pattern === "string" ? pattern : new RegExp(pattern.source, pattern.flags.replace(/[gy]/g, ""));
     let offset = 0;
     let window = "";
     return async () => {
@@ -153,11 +156,11 @@ export class YieldedProcess implements EnvironmentProcess {
         offset = slice.nextOffset;
         window = (window + slice.text).slice(-2 * MATCH_WINDOW_BYTES);
         const found =
-          typeof pattern === "string"
-            ? window.includes(pattern)
-              ? pattern
+          typeof wanted === "string"
+            ? window.includes(wanted)
+              ? wanted
               : null
-            : (window.match(pattern)?.[0] ?? null);
+            : (window.match(wanted)?.[0] ?? null);
         if (found !== null) return found;
       }
     };

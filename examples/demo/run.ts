@@ -80,8 +80,8 @@ async function findImage(): Promise<{ readonly image: string } | { readonly reas
 
 const screen = terminalScreen(process.stdout);
 screen.intro("The same recorded calls of an agent, played in each place on a copy of examples/demo/sample.");
-let green = await play("this machine", "local", screen);
+let green = await play("On this machine", "local", screen);
 const found = await findImage();
-if ("image" in found) green = (await play("a container", `docker:${found.image}`, screen)) && green;
-else screen.leftOut("a container", found.reason);
+if ("image" in found) green = (await play("In a container", `docker:${found.image}`, screen)) && green;
+else screen.leftOut("In a container", found.reason);
 process.exitCode = green ? 0 : 1;

@@ -42,13 +42,13 @@ export function terminalScreen(stream: WriteStream | NodeJS.WriteStream): Screen
     verdict: (place, failure) => {
       line();
       if (failure === null) {
-        line(paint("green", `  Green in ${place}: the tests failed before the patch and pass after it.`));
+        line(paint("green", `  ${place}: green. The tests failed before the patch and pass after it.`));
       } else {
-        line(paint("red", `  Not green in ${place}: ${failure}.`));
+        line(paint("red", `  ${place}: not green, ${failure}.`));
       }
       return failure === null;
     },
-    leftOut: (place, reason) => line(`\n${paint("yellow", `Left out, ${place}: ${reason}.`)}`),
+    leftOut: (place, reason) => line(`\n${paint("yellow", `${place}: left out, ${reason}.`)}`),
   };
 }
 

@@ -12,6 +12,8 @@ import { version } from "./version.ts";
 export async function mcp(options: ToolOptions): Promise<number> {
   // stdout is the protocol's alone, whatever a tool module prints.
   globalThis.console = new Console(process.stderr);
+  if (process.stdin.isTTY)
+    printLine("moor: An MCP client is expected on stdin; see docs/mcp.md. Ctrl-D ends this");
   return withMoorage(options, async ({ moorage, lifetime: { abortSignal } }) => {
     const transport = new StdioTransport();
     const onError = (error: Error): void => printLine(`moor: mcp: ${error.message}`);

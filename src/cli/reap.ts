@@ -8,11 +8,12 @@ import type { JsonOption } from "./program.ts";
 
 export async function reap({ json }: JsonOption): Promise<number> {
   const removals: Removal[] = [];
+  let allAsked = true;
   for (const each of upkeep({ stateDir: stateDir() })) {
     try {
       removals.push(...(await each.reap()));
     } catch (error) {
-      // A machine without an engine has no containers either.
+      allAsked = false;
       printLine(
         `moor: ${each.backend} was not asked: ${error instanceof Error ? error.message : String(error)}`,
       );
@@ -20,13 +21,17 @@ export async function reap({ json }: JsonOption): Promise<number> {
   }
   const left = removals.flatMap((removal) => removal.left);
   if (json) printJson({ reaped: removals });
-  else print(removals);
+  else print(removals, allAsked);
   for (const what of left) printLine(`moor: CLEANUP_FAILED: Cannot remove ${what}`);
   return left.length === 0 ? EXIT.ok : EXIT.failed;
 }
 
-function print(removals: readonly Removal[]): void {
-  if (removals.length === 0) printLine("moor: Nothing was left behind");
+function print(removals: readonly Removal[], allAsked: boolean): void {
+  if (removals.length === 0) {
+    printLine(
+      allAsked ? "moor: Nothing was left behind" : "moor: Nothing was found where it could be looked for",
+    );
+  }
   for (const { id, backend, removed } of removals) {
     printText(`${id}  ${backend}  ${removed.length === 0 ? "its record" : removed.join(", ")}`);
   }

@@ -48,6 +48,9 @@ export const AREAS = {
 
 export type Area = keyof typeof AREAS;
 
+/** Areas whose cases wait more than they work; they run side by side, a few at once. */
+const WAITING: ReadonlySet<Area> = new Set<Area>(["kill", "leftBehind", "yielding", "processes"]);
+
 /** The title of a case; a gap that names none does not compile. */
 export type CaseName = { [Each in Area]: keyof (typeof AREAS)[Each] }[Area];
 
@@ -82,7 +85,8 @@ export function describeEnvironment({
   describe.skipIf(unavailable !== undefined)(title, () => {
     for (const area of areas) {
       const cases: Cases = AREAS[area];
-      describe(area, () => {
+      const group = WAITING.has(area) ? describe.concurrent : describe;
+      group(area, () => {
         let environment: BaseEnvironment;
         beforeAll(async () => {
           environment = await create();

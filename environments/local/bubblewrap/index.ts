@@ -17,6 +17,7 @@ import { compilePolicy, type EgressPolicy } from "../../egress/policy.ts";
 import type { Recovery, ShellBackend } from "../../shell/backend.ts";
 import { createShellEnvironment, type ShellEnvironmentOptions } from "../../shell/environment.ts";
 import type { ShellStream, StreamRequest } from "../../shell/stream.ts";
+import { currentFolder } from "../index.ts";
 import { removeRecord, writeRecord } from "../owners.ts";
 import { reapLocal } from "../reap.ts";
 import { scrubbedVariables } from "../variables.ts";
@@ -65,7 +66,7 @@ class BubblewrapBackend implements ShellBackend {
       );
     }
     compilePolicy(options.egress ?? "open");
-    this.workspace = checkWorkspace(resolve(options.workspace ?? process.cwd()));
+    this.workspace = checkWorkspace(resolve(options.workspace ?? currentFolder()));
     this.exposedHostPaths = [this.workspace];
     this.#options = options;
     this.#id = id;

@@ -6,7 +6,8 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { EnvironmentProgress } from "../../../environments/base.ts";
 import { createDockerBackend, listDocker, reapDocker } from "../../../environments/docker/index.ts";
-import { LABELS } from "../../../environments/docker/owner.ts";
+import { LABELS } from "../../../environments/docker/labels.ts";
+import { ownerLabel, thisProcessTable } from "../../../environments/owner.ts";
 import { CONTAINER_ID, FakeDaemon, type FakeRequest, frame } from "./fake-daemon.ts";
 import { run } from "./read-stream.ts";
 
@@ -23,7 +24,9 @@ function withPull(daemon: FakeDaemon, lines: readonly string[], afterMs = 0): { 
   daemon.on("POST", /^\/containers\/create$/, () =>
     state.pulled ? { status: 201, json: { Id: CONTAINER_ID } } : missing,
   );
-  daemon.on("GET", /^\/images\/.*\/json$/, () => (state.pulled ? { json: { Id: "sha256:1" } } : missing));
+  daemon.on("GET", /^\/images\/.*\/json$/, () =>
+    state.pulled ? { json: { Id: "sha256:1", Config: { User: "" } } } : missing,
+  );
   daemon.on("POST", /^\/images\/create$/, async (_request, response) => {
     response.writeHead(200);
     for (const line of lines) response.write(line);
@@ -125,6 +128,7 @@ describe("start()", () => {
         [LABELS.owner]: expect.stringMatching(/^1:/),
         [LABELS.session]: expect.stringMatching(/^[0-9a-f]{16}$/),
         [LABELS.environment]: "my-env",
+        [LABELS.container]: expect.stringMatching(/^moorage-my-env-/),
         [LABELS.createdAt]: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
       },
       HostConfig: {
@@ -359,12 +363,11 @@ describe("reapDocker()", () => {
     Names: [`/${id}`],
     Image: image,
     State: state,
-    Labels: labels,
+    Labels: { [LABELS.container]: id, ...labels },
   });
 
   it("never touches what has no label of ours or cannot be judged, and goes on after a failure", async () => {
     await using daemon = await FakeDaemon.listen();
-    const { ownerLabel, thisProcessTable } = await import("../../../environments/docker/owner.ts");
     const gone = ownerLabel({ ...thisProcessTable(), pid: 2 ** 22 + 1, startTime: () => "1" });
     daemon.on("GET", /^\/containers\/json$/, () => ({
       json: [
@@ -376,6 +379,7 @@ describe("reapDocker()", () => {
           [LABELS.environment]: "e",
           [LABELS.createdAt]: "2026-01-01",
         }),
+        entry("made-from-a-committed-image", { [LABELS.owner]: gone, [LABELS.container]: "orphan" }),
         entry("kept", { [LABELS.owner]: gone, [LABELS.keep]: "true" }),
         entry("mine", { [LABELS.owner]: ownerLabel() }),
       ],

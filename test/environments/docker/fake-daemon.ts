@@ -137,6 +137,7 @@ export class FakeDaemon implements AsyncDisposable {
     this.on("POST", /^\/containers\/[^/]+\/start$/, () => ({ status: 204 }));
     this.on("DELETE", /^\/containers\/[^/]+$/, () => ({ status: 204 }));
     this.on("GET", /^\/containers\/[^/]+\/json$/, () => ({ json: this.#inspection() }));
+    this.on("GET", /^\/images\/.*\/json$/, () => ({ json: { Id: "sha256:1", Config: { User: "" } } }));
     this.on("GET", /^\/events$/, (_request, response) => {
       response.writeHead(200, { "Content-Type": "application/json" });
       response.flushHeaders();
@@ -161,6 +162,7 @@ export class FakeDaemon implements AsyncDisposable {
   #inspection() {
     return {
       Id: CONTAINER_ID,
+      Image: "sha256:1",
       Name: "/fake",
       Config: { User: "", WorkingDir: "/workspace", Image: "fake" },
       State: this.state,

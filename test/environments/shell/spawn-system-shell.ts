@@ -54,6 +54,7 @@ async function run(
   // From a file and in parentheses: no argument limit, and stdin stays the script's own.
   const file = join(folder, `${randomUUID()}.script`);
   await writeFile(file, `(\n${script}\n)\n`);
+  if (abortSignal?.aborted) throw new MoorageError("ABORTED", "The run was aborted before it began");
   const child = spawn("sh", [file], { env: { ...env }, detached: true, stdio: "pipe" });
   const { pid } = child;
   if (pid === undefined) throw new MoorageError("SHELL_MISSING", "Cannot start the shell under test");

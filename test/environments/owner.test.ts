@@ -1,12 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { describe, expect, it } from "vitest";
-import {
-  judgeOwner,
-  ownerLabel,
-  type ProcessTable,
-  thisProcessTable,
-} from "../../../environments/docker/owner.ts";
+import { judgeOwner, ownerLabel, type ProcessTable, thisProcessTable } from "../../environments/owner.ts";
 
 const table: ProcessTable = {
   machine: "m1",

@@ -1,4 +1,4 @@
-/** The suite on this machine's own shells. */
+/** The suite on this machine, by one of its shells: a file for each, so that they run side by side. */
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -26,7 +26,8 @@ async function leftovers(mark: string, stateDir: string): Promise<string[]> {
   return [...marked.flat(), ...records.map(({ name }) => `file ${name}`)];
 }
 
-for (const shell of ["bash", "sh"] as const) {
+/** Registers the suite for one shell of this machine. */
+export function describeLocal(shell: "bash" | "sh"): void {
   const marks = new Map<string, { mark: string; stateDir: string }>();
   describeEnvironment({
     name: `local ${shell}`,

@@ -1,20 +1,20 @@
-/** The suite in containers: an image with bash and the usual programs, and one with BusyBox alone. */
+/** The suite in containers: a file for each image, so that they run side by side. */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, inject } from "vitest";
 import { createDockerEnvironment, listDocker } from "../../environments/docker/index.ts";
-import { BUSYBOX_IMAGE, WORKBENCH_IMAGE } from "../host/images.ts";
 import { describeEnvironment } from "./index.ts";
 
 const engine = inject("engine");
 const stateDir = await mkdtemp(join(tmpdir(), "moorage-conformance-"));
 afterAll(() => rm(stateDir, { recursive: true, force: true }));
 
-for (const image of [WORKBENCH_IMAGE, BUSYBOX_IMAGE]) {
+/** Registers the suite for one image, or its reason when there is no engine. */
+export function describeDocker(options: { readonly image: string; readonly user?: string }): void {
   describeEnvironment({
-    name: `docker ${image}`,
-    create: () => createDockerEnvironment({ image, stateDir }),
+    name: `docker ${options.image}`,
+    create: () => createDockerEnvironment({ ...options, stateDir }),
     ...(!engine.available && { unavailable: engine.reason }),
     facts: {
       leftovers: async ({ id }) => {

@@ -1,0 +1,123 @@
+/**
+ * The keys by which hosts are known, from known_hosts files: plain, hashed and wildcard names, negations,
+ * `[host]:port`, `@revoked`. A file that is there and cannot be read is an error, never an empty file.
+ */
+import { createHash, createHmac, timingSafeEqual } from "node:crypto";
+import { readFile, stat } from "node:fs/promises";
+import { MoorageError } from "../../src/errors.ts";
+import { matchesList } from "./patterns.ts";
+
+/** One line that names the host. */
+export interface KnownKey {
+  readonly type: string;
+  readonly key: Buffer;
+  /** `file:line`. */
+  readonly where: string;
+}
+
+export interface KnownHost {
+  readonly keys: readonly KnownKey[];
+  readonly revoked: readonly KnownKey[];
+  /** Lines that name a certificate authority for the host; not used. */
+  readonly authorities: readonly string[];
+  /** Lines that nobody can read, which may have named this host. */
+  readonly damaged: readonly string[];
+}
+
+/** The name as files have it: a port other than 22 belongs to it. */
+export function knownName(host: string, port: number): string {
+  return port === 22 ? host : `[${host}]:${port}`;
+}
+
+/** `SHA256:` and base64, as ssh shows it. */
+export function fingerprint(key: Buffer): string {
+  return `SHA256:${createHash("sha256").update(key).digest("base64").replace(/=+$/, "")}`;
+}
+
+/** Type that a key names in its own bytes. */
+export function keyType(key: Buffer): string {
+  if (key.length < 4) return "";
+  const length = key.readUInt32BE(0);
+  return length > 64 ? "" : key.toString("latin1", 4, 4 + length);
+}
+
+/** @throws {MoorageError} SSH_KNOWN_HOSTS_UNREADABLE */
+export async function readKnownHost(files: readonly string[], name: string): Promise<KnownHost> {
+  const found = {
+    keys: [] as KnownKey[],
+    revoked: [] as KnownKey[],
+    authorities: [] as string[],
+    damaged: [] as string[],
+  };
+  for (const file of files) {
+    const text = await readFileText(file);
+    for (const [index, line] of text.split(/\r?\n/).entries()) {
+      const where = `${file}:${index + 1}`;
+      const entry = parseLine(line);
+      if (entry === null) continue;
+      if (entry === "damaged") {
+        found.damaged.push(where);
+        continue;
+      }
+      if (!names(entry.hosts, name)) continue;
+      if (entry.marker === "@cert-authority") {
+        found.authorities.push(where);
+        continue;
+      }
+      const key = Buffer.from(entry.base64, "base64");
+      if (keyType(key) !== entry.type) found.damaged.push(where);
+      else (entry.marker === "@revoked" ? found.revoked : found.keys).push({ type: entry.type, key, where });
+    }
+  }
+  return found;
+}
+
+async function readFileText(file: string): Promise<string> {
+  try {
+    const { size } = await stat(file).then((found) => {
+      // A pipe would never end. The null device is how people say that there is no file.
+      if (found.isFile() || file === "/dev/null") return found;
+      throw new Error("it is no regular file");
+    });
+    if (size > 64 * 1024 * 1024) throw new Error("it is larger than 64 MiB");
+    return await readFile(file, "latin1");
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? error.code : null;
+    if (code === "ENOENT" || code === "ENOTDIR") return "";
+    const reason = code ?? (error instanceof Error ? error.message : error);
+    throw new MoorageError(
+      "SSH_KNOWN_HOSTS_UNREADABLE",
+      `Cannot check host keys: cannot read "${file}": ${String(reason)}`,
+      { cause: error },
+    );
+  }
+}
+
+interface Entry {
+  readonly marker: string | null;
+  readonly hosts: string;
+  readonly type: string;
+  readonly base64: string;
+}
+
+function parseLine(line: string): Entry | "damaged" | null {
+  const text = line.trim();
+  if (text === "" || text.startsWith("#")) return null;
+  const words = text.split(/[ \t]+/);
+  const marker = words[0]?.startsWith("@") ? (words.shift() ?? null) : null;
+  const [hosts, type, base64] = words;
+  if (marker !== null && marker !== "@revoked" && marker !== "@cert-authority") return "damaged";
+  if (hosts === undefined || type === undefined || base64 === undefined) return "damaged";
+  // Keys of protocol 1, which nobody speaks: bits, exponent, modulus.
+  if (/^\d+$/.test(type) && /^\d+$/.test(base64)) return null;
+  if (!/^[a-z0-9@.-]+$/i.test(type)) return "damaged";
+  return { marker, hosts, type, base64 };
+}
+
+function names(hosts: string, name: string): boolean {
+  if (!hosts.startsWith("|")) return matchesList(name, hosts.split(","));
+  const [, version, salt = "", hash = ""] = hosts.split("|");
+  const expected = Buffer.from(hash, "base64");
+  const actual = createHmac("sha1", Buffer.from(salt, "base64")).update(name).digest();
+  return version === "1" && expected.length === actual.length && timingSafeEqual(expected, actual);
+}

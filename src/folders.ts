@@ -1,0 +1,26 @@
+/** Private folders on the host. */
+import { existsSync } from "node:fs";
+import { mkdir, stat } from "node:fs/promises";
+import { dirname } from "node:path";
+
+/**
+ * Makes `path` with mode 0700, and its missing parents, one at a time: a recursive `mkdir` of Node's never ends where
+ * the parent is a file system that makes no folders, as /proc is.
+ *
+ * @throws the system's error of the first folder that cannot be made
+ */
+export async function makePrivateFolder(path: string): Promise<void> {
+  try {
+    await mkdir(path, { mode: 0o700 });
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? error.code : "";
+    if (code === "EEXIST" && (await stat(path)).isDirectory()) return;
+    const parent = dirname(path);
+    if (code !== "ENOENT" || parent === path) throw error;
+    if (existsSync(parent)) throw error;
+    await makePrivateFolder(parent);
+    await mkdir(path, { mode: 0o700 }).catch((again: unknown) => {
+      if (!(again instanceof Error && "code" in again && again.code === "EEXIST")) throw again;
+    });
+  }
+}

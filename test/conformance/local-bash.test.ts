@@ -1,0 +1,3 @@
+import { describeLocal } from "./local.ts";
+
+describeLocal("bash");

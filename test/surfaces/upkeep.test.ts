@@ -1,0 +1,69 @@
+import { describe, expect, it } from "vitest";
+import { moor, outcome, privateHome, startMoor, until } from "./moor.ts";
+import { pidsOf, uniqueSleep } from "./processes.ts";
+
+/** A machine without an engine. */
+const NO_ENGINE = { DOCKER_HOST: "unix:///nowhere/engine.sock" };
+
+describe("moor ps and moor reap on this machine", () => {
+  it("show what lives and who owns it, and end only what is orphaned", async () => {
+    const env = { ...privateHome(), ...NO_ENGINE };
+    const sleep = uniqueSleep();
+    const child = startMoor(["exec", "-e", "local", "--shell", `setsid ${sleep} & ${sleep}`], { env });
+    const ended = outcome(child);
+    await until("both run", () => pidsOf(sleep).length === 2);
+
+    const list = async (): Promise<readonly { owner: string; processes: { command: string }[] }[]> => {
+      const { exitCode, stdout, stderr } = await moor(["ps", "--json"], { env });
+      expect(exitCode).toBe(0);
+      expect(stderr).toContain("moor: docker was not asked: ");
+      return JSON.parse(stdout).environments;
+    };
+    const [live, ...others] = await list();
+    expect(others).toEqual([]);
+    expect(live).toMatchObject({ backend: "local", owner: "live", keep: false });
+    expect(live?.processes.filter(({ command }) => command === sleep)).toHaveLength(2);
+
+    expect(JSON.parse((await moor(["reap", "--json"], { env })).stdout)).toEqual({ reaped: [] });
+    expect(pidsOf(sleep)).toHaveLength(2);
+
+    child.kill("SIGKILL");
+    await ended;
+    await moor(["reap"], { env });
+    await until("none is left", () => pidsOf(sleep).length === 0);
+    expect(await list()).toEqual([]);
+  });
+
+  it("are content with a machine on which nothing was ever started", async () => {
+    const env = { ...privateHome(), ...NO_ENGINE };
+    expect(await moor(["ps"], { env })).toMatchObject({ exitCode: 0, stdout: "" });
+    expect(await moor(["reap"], { env })).toMatchObject({ exitCode: 0, stdout: "" });
+  });
+});
+
+describe("moor doctor on this machine", () => {
+  it("finds local well and says what to do about an engine that is not there", async () => {
+    const env = { ...privateHome(), ...NO_ENGINE };
+    const { exitCode, stdout } = await moor(["doctor", "-e", "local", "--json"], { env });
+    const { backends, environments, tools } = JSON.parse(stdout);
+    expect(exitCode).toBe(0);
+    expect(backends).toMatchObject([
+      { works: true, suggestion: null },
+      {
+        works: false,
+        reason: expect.stringMatching(/^DOCKER_UNREACHABLE: /),
+        suggestion: expect.any(String),
+      },
+    ]);
+    expect(environments).toMatchObject([{ name: "local", works: true }]);
+    expect(tools.length).toBeGreaterThan(3);
+  });
+
+  it("ends with 1 when an environment that is named does not work", async () => {
+    const env = { ...privateHome(), ...NO_ENGINE };
+    const { exitCode, stdout } = await moor(["doctor", "-e", "local", "-e", "docker:busybox"], { env });
+    expect(exitCode).toBe(1);
+    expect(stdout).toMatch(/^ {2}ok {2}local /m);
+    expect(stdout).toMatch(/^ {2}no {2}docker .*DOCKER_UNREACHABLE/m);
+  });
+});
