@@ -147,6 +147,7 @@ class ShellEnvironment extends BaseEnvironment {
   }
 
   info(): EnvironmentInfo {
+    const egress = this.#backend.egressReport?.();
     return {
       id: this.id,
       backend: this.backend,
@@ -155,6 +156,7 @@ class ShellEnvironment extends BaseEnvironment {
       description: this.#backend.description,
       shell: this.#facts?.shell ?? null,
       exposedHostPaths: this.#backend.exposedHostPaths,
+      ...(egress && { egress }),
     };
   }
 

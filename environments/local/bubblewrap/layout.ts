@@ -46,6 +46,8 @@ export interface Layout {
   readonly channel: string;
   /** Folders of ours that commands must not read. */
   readonly hidden: readonly string[];
+  /** Whether its user is another than this process's, to whom root's files are closed anyway. */
+  readonly foreign: boolean;
   /** Whether the sandbox resolves names itself. */
   readonly openNetwork: boolean;
 }
@@ -77,7 +79,7 @@ export function checkWorkspace(path: string): string {
 }
 
 /** Options for the file system; those of the workspace come last, so that it shows through what is private. */
-export function layoutArgv({ workspace, channel, hidden, openNetwork }: Layout): string[] {
+export function layoutArgv({ workspace, channel, hidden, openNetwork, foreign }: Layout): string[] {
   const home = sandboxHome();
   const argv = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
   for (const path of KERNEL_SETTINGS.filter((candidate) => existsSync(candidate))) {
@@ -89,7 +91,7 @@ export function layoutArgv({ workspace, channel, hidden, openNetwork }: Layout):
   const covered = PRIVATE.some((path) => home === path || home.startsWith(`${path}/`));
   if (covered) argv.push("--perms", "0700", "--dir", home);
   else if (isFolder(home)) argv.push("--perms", "0700", "--tmpfs", home);
-  if (process.getuid?.() === 0) {
+  if (process.getuid?.() === 0 && !foreign) {
     for (const path of HIDDEN_FROM_ROOT.filter((candidate) => existsSync(candidate))) {
       if (isFolder(path)) argv.push("--perms", "0700", "--tmpfs", path);
       else argv.push("--ro-bind", "/dev/null", path);
