@@ -354,6 +354,149 @@ export interface EnvironmentFiles {
   realPath(path: string, options?: { readonly cwd?: string }): Promise<string>;
 }
 
+/**
+ * What a scan tells of one entry. Names are bytes: `path` and `linkTarget` hold one character per byte (latin1), so
+ * that names that are no UTF-8 survive.
+ */
+export interface TreeEntry {
+  /** Relative to the root, without a leading `./`; the root itself is not listed. */
+  readonly path: string;
+  readonly kind: FileKind;
+  /** Permission bits, `0o7777` at most. */
+  readonly mode: number;
+  readonly size: number;
+  readonly uid: number;
+  readonly gid: number;
+  /** Whole seconds since the epoch. */
+  readonly modifiedAt: number;
+  /** Changes with size, times and inode; compares with the stamps of the same root only. */
+  readonly stamp: string;
+  /** False when it changed within the clock's grain before the scan: an equal stamp then proves nothing. */
+  readonly settled: boolean;
+  readonly linkTarget?: string;
+}
+
+export interface TreeScan {
+  /** Real path of the root, UTF-8. */
+  readonly root: string;
+  /** Parents before what is in them. Entries named `.moorage-…` are ours and left out. */
+  readonly entries: readonly TreeEntry[];
+  /** Folders that could not be looked into, and mount points, which are not entered; both are also entries. */
+  readonly closed: readonly string[];
+}
+
+export interface TreeScanOptions {
+  /** Only these entries, by path, without what is in them; those that are not there are left out. @default all */
+  readonly paths?: readonly string[];
+  readonly timeoutMs?: number;
+  readonly abortSignal?: AbortSignal;
+}
+
+/** A file's content on its way. */
+export interface TreeFile {
+  readonly path: string;
+  readonly size: number;
+  readonly mode: number;
+  /** To be read before the consumer's promise resolves; what is left is dropped. */
+  readonly content: AsyncIterable<Buffer>;
+}
+
+/** One file as it was before a change, by the path that a caller named. */
+export interface CapturedFile {
+  /** As it was asked for. */
+  readonly path: string;
+  /** Absolute, links in its folders resolved; UTF-8. What a write would replace, or where it would make a file. */
+  readonly realPath: string;
+  /** The link in the last place and where it leads, when there is one. */
+  readonly link: { readonly path: string; readonly target: string } | null;
+  /** `absent`: nothing is there. `other`: a folder, a device, or not readable. `large`: beyond `maxBytes`. */
+  readonly state: "file" | "absent" | "other" | "large";
+  /** Only for a file. */
+  readonly bytes: Buffer | null;
+  readonly mode: number | null;
+  /** For what is absent: the topmost folder on its way that is not there either, or null. */
+  readonly missingFolder: string | null;
+}
+
+/** What `finish` makes of a folder beside the staged files. Paths are relative to the root. */
+export interface TreeChanges {
+  /** Removed, deepest first; a folder only when it is empty by then. */
+  readonly remove?: readonly string[];
+  /** Made when missing, parents first, and given their mode when everything else is done. */
+  readonly folders?: readonly { readonly path: string; readonly mode: number }[];
+  readonly links?: readonly { readonly path: string; readonly target: string }[];
+  /** Files whose mode alone changes. */
+  readonly modes?: readonly { readonly path: string; readonly mode: number }[];
+}
+
+export interface TreeOutcome {
+  /** Paths that are as asked for. */
+  readonly done: readonly string[];
+  readonly failed: readonly { readonly path: string; readonly reason: string }[];
+}
+
+/** Replaces parts of a folder: contents are staged, then everything is put in place by rename. */
+export interface TreeWriter {
+  /** Nothing shows in the folder before `finish`. Files come one after the other. */
+  stage(
+    file: {
+      readonly path: string;
+      readonly size: number;
+      readonly mode: number;
+      readonly modifiedAt: number;
+      readonly owner?: { readonly uid: number; readonly gid: number };
+    },
+    content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+  ): Promise<void>;
+  /** Takes a staged file back. */
+  unstage(path: string): void;
+  /**
+   * Puts everything in place, follows no link on the way, and looks at what came of it. A folder in the place of a
+   * file must be among what is removed.
+   */
+  finish(changes: TreeChanges): Promise<TreeOutcome>;
+  /** Removes what was staged. Idempotent; does nothing after `finish`. */
+  discard(): Promise<void>;
+}
+
+/**
+ * Folders as a whole: what sync and checkpoints stand on. Roots are absolute.
+ *
+ * @throws {MoorageError} FILE_MISSING, NOT_A_DIRECTORY, FILE_PERMISSION for the root; FILE_TOO_LARGE beyond
+ * limits.treeMaxEntries; UNSUPPORTED where a program is missing that the environment would need
+ */
+export interface EnvironmentTree {
+  /** One request, whatever the number of entries. Looks at no content and follows no link. */
+  scan(root: string, options?: TreeScanOptions): Promise<TreeScan>;
+  /** SHA-256 in hex of regular files, by path; those that cannot be read are left out. */
+  hash(
+    root: string,
+    paths: readonly string[],
+    options?: { readonly timeoutMs?: number; readonly abortSignal?: AbortSignal },
+  ): Promise<ReadonlyMap<string, string>>;
+  /**
+   * Gives the contents of regular files, one after the other, with back pressure. What cannot be read is left out.
+   * A file that changes meanwhile may come torn: whoever needs to know compares hashes.
+   */
+  pack(
+    root: string,
+    paths: readonly string[],
+    take: (file: TreeFile) => Promise<void>,
+    options?: { readonly timeoutMs?: number; readonly abortSignal?: AbortSignal },
+  ): Promise<void>;
+  /** What is at these paths, in one request, before they are written to. Paths are taken as `files` takes them. */
+  capture(
+    paths: readonly string[],
+    options: { readonly maxBytes: number; readonly cwd?: string; readonly timeoutMs?: number },
+  ): Promise<readonly CapturedFile[]>;
+  writer(root: string): TreeWriter;
+  /**
+   * Names the place: the same word for as long as the place lives, also for another orchestrator, and another one for
+   * every other place. Kept in the environment's home folder; the environment's `id` where that cannot be written.
+   */
+  identity(): Promise<string>;
+}
+
 export type Health =
   | { readonly healthy: true; readonly detail?: string }
   | {
@@ -428,6 +571,7 @@ export abstract class BaseEnvironment implements AsyncDisposable {
   abstract readonly isolation: Isolation;
   abstract readonly capabilities: ReadonlySet<Capability>;
   abstract readonly files: EnvironmentFiles;
+  abstract readonly tree: EnvironmentTree;
   abstract readonly processes: EnvironmentProcesses;
   abstract readonly outputs: EnvironmentOutputs;
 

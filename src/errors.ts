@@ -308,6 +308,18 @@ export const ERRORS = {
     suggestion: "Add surrounding lines until the old text is unique, or set replace_all.",
   },
 
+  // Checkpoints and sync
+  CHECKPOINT_MISSING: {
+    kind: "fix-input",
+    retryable: false,
+    suggestion: "Name a checkpoint that `moor checkpoints list` shows.",
+  },
+  CHECKPOINT_FAILED: {
+    kind: "fix-setup",
+    retryable: true,
+    suggestion: "Tell the user the reason; without a checkpoint the change could not be undone.",
+  },
+
   INTERNAL: { kind: "bug", retryable: false, suggestion: "Report this as a fault of Moorage." },
 } as const satisfies Record<string, ErrorEntry>;
 

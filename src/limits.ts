@@ -89,6 +89,30 @@ export const limits = {
   fileHashMaxBytes: 256 * 1024 * 1024,
   /** Special files must answer within this, milliseconds. */
   fileOpTimeoutMs: 60_000,
+  /** Entries of one folder that is mirrored or checkpointed. */
+  treeMaxEntries: 400_000,
+  /** A tar header's own records, names above all, bytes. */
+  tarRecordMaxBytes: 1024 * 1024,
+  /** Contents sent into an environment in one request, bytes. */
+  treeBatchBytes: 8 * 1024 * 1024,
+  /** Scanning, hashing or moving one folder, milliseconds. */
+  treeTimeoutMs: 30 * 60_000,
+
+  /** A file that a checkpoint holds, bytes; larger ones are listed as left out. */
+  checkpointFileMaxBytes: 32 * 1024 * 1024,
+  /** Looking at and storing a tree before one command, milliseconds; what is not done by then is listed as left out. */
+  checkpointBudgetMs: 5_000,
+  /** After a tree passed its time budget, later commands go without a checkpoint of it for this long, milliseconds. */
+  checkpointBackOffMs: 60_000,
+  /** Contents of all checkpoints, bytes; the oldest go first. */
+  checkpointStoreMaxBytes: 2 * 1024 * 1024 * 1024,
+  /** Checkpoints older than this are removed, milliseconds. */
+  checkpointMaxAgeMs: 30 * 24 * 3600_000,
+  /** Checkpoints kept of one folder. */
+  checkpointMaxCount: 1_000,
+  /** Changed contents that are fetched without asking for their hashes first, bytes. */
+  checkpointFetchBytes: 4 * 1024 * 1024,
+
   /** search_files results without a limit of their own. */
   searchDefaultLimit: 50,
   /** One matched line in a search result, characters. */
@@ -115,19 +139,6 @@ export const limits = {
   /** Streams opened ahead in each container of a warm pool. */
   dockerWarmStreams: 3,
 
-  /** A request's head, a SOCKS5 greeting or a ClientHello arrives within this, milliseconds. */
-  egressHeadMs: 10_000,
-  /** Resolving a name and reaching its address, milliseconds. */
-  egressConnectMs: 15_000,
-  /** A connection through the proxy on which nothing moves is closed after this, milliseconds. */
-  egressIdleMs: 10 * 60_000,
-  /** Connections of one environment through its proxy at once. */
-  egressMaxConnections: 512,
-  /** A ClientHello, bytes; post-quantum key shares make real ones about 2 KiB. */
-  egressHelloMaxBytes: 64 * 1024,
-  /** Decisions of the proxy that are kept for lists; all are counted. */
-  egressDecisionsKept: 500,
-
   /** One hop's TCP connection, milliseconds; `ConnectTimeout` in ssh_config may set another. */
   sshConnectTimeoutMs: 10_000,
   /** A connection's first words, and then the agreement on keys, milliseconds each; `ConnectTimeout` may set another. */
@@ -150,4 +161,16 @@ export const limits = {
   sshSessionRetryMs: 5_000,
   /** Trying to come back after a loss, milliseconds. */
   sshReconnectMs: 20_000,
+  /** A request's head, a SOCKS5 greeting or a ClientHello arrives within this, milliseconds. */
+  egressHeadMs: 10_000,
+  /** Resolving a name and reaching its address, milliseconds. */
+  egressConnectMs: 15_000,
+  /** A connection through the proxy on which nothing moves is closed after this, milliseconds. */
+  egressIdleMs: 10 * 60_000,
+  /** Connections of one environment through its proxy at once. */
+  egressMaxConnections: 512,
+  /** A ClientHello, bytes; post-quantum key shares make real ones about 2 KiB. */
+  egressHelloMaxBytes: 64 * 1024,
+  /** Decisions of the proxy that are kept for lists; all are counted. */
+  egressDecisionsKept: 500,
 } as const;

@@ -6,8 +6,11 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createEnvironment } from "../environments/backends.ts";
 import { BaseEnvironment, type Health } from "../environments/base.ts";
+import type { SyncOptions, SyncReport } from "../environments/sync/mirror.ts";
 import { AvailabilityCache, type AvailabilityChange } from "./availability.ts";
 import type { CallOptions, CallResult, ToolCall } from "./call.ts";
+import { type CheckpointSettings, Checkpoints } from "./checkpoints/checkpoints.ts";
+import { checkpointMiddleware } from "./checkpoints/middleware.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import { type Config, type ConfiguredEnvironment, readConfig } from "./config.ts";
 import { loadTools } from "./discovery.ts";
@@ -49,6 +52,8 @@ export interface MoorageOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** `stop` leaves environments and their background processes for the next one of the same name. @default false */
   readonly keep?: boolean;
+  /** Checkpoints before calls that can change files; false for none. @default on */
+  readonly checkpoints?: boolean | CheckpointSettings;
   /** Functions around every call, outermost first. */
   readonly middleware?: readonly Middleware[];
   readonly onEvent?: EventListener;
@@ -56,6 +61,11 @@ export interface MoorageOptions {
   readonly registry?: ToolRegistry;
   /** Time as everything here takes it. @default the machine's monotonic clock */
   readonly clock?: Clock;
+}
+
+export interface SyncCallOptions extends Omit<SyncOptions, "stateDir"> {
+  /** @default the first one */
+  readonly environment?: string;
 }
 
 export interface Moorage extends AsyncDisposable {
@@ -71,6 +81,15 @@ export interface Moorage extends AsyncDisposable {
   batch(calls: readonly ToolCall[], options?: CallOptions): Promise<readonly CallResult[]>;
   /** @throws {MoorageError} INVALID_ARGUMENTS when there is none of that name */
   environment(name?: string): BaseEnvironment;
+  /** Takes, lists and restores checkpoints, also when none are taken before calls. */
+  readonly checkpoints: Checkpoints;
+  /**
+   * Mirrors a folder of the host into an environment's workspace, or back, or both. What both sides changed stays on
+   * both and is reported.
+   *
+   * @param folder absolute, or relative to the cwd
+   */
+  sync(folder: string, options: SyncCallOptions): Promise<SyncReport>;
   /** Asks every environment now, side by side. */
   health(): Promise<Readonly<Record<string, Health>>>;
   /** @returns a function that takes the listener off */
@@ -106,7 +125,7 @@ export async function createMoorage(options: MoorageOptions): Promise<Moorage> {
     };
     const isEnabled = chooseToolsets(choice, toolsets);
     const places = await makeEnvironments(options, config, state, events);
-    return new Runtime({ options, registry, isEnabled, places, events, stopServing });
+    return new Runtime({ options, registry, isEnabled, places, events, stopServing, state });
   } catch (error) {
     stopServing();
     throw error;
@@ -127,11 +146,15 @@ interface RuntimeParts {
   readonly events: EventHub;
   /** Ends the module resolution for tool folders. */
   readonly stopServing: () => void;
+  /** The state folder. */
+  readonly state: string;
 }
 
 class Runtime implements Moorage {
   readonly environments: readonly string[];
+  readonly checkpoints: Checkpoints;
   readonly #places: ReadonlyMap<string, Place>;
+  readonly #state: string;
   readonly #events: EventHub;
   readonly #clock: Clock;
   readonly #availability: AvailabilityCache;
@@ -145,7 +168,10 @@ class Runtime implements Moorage {
   #watching = false;
   #stopped: Promise<void> | null = null;
 
-  constructor({ options, registry, isEnabled, places, events, stopServing }: RuntimeParts) {
+  constructor({ options, registry, isEnabled, places, events, stopServing, state }: RuntimeParts) {
+    this.#state = state;
+    const { checkpoints = true } = options;
+    this.checkpoints = new Checkpoints(state, typeof checkpoints === "boolean" ? {} : checkpoints);
     this.#stopServing = stopServing;
     this.environments = [...places.keys()];
     this.#places = places;
@@ -166,7 +192,11 @@ class Runtime implements Moorage {
       availability,
       sessions: this.#sessions,
       isEnabled,
-      middleware: options.middleware ?? [],
+      // Innermost: a checkpoint is of what is about to happen, after everything else had its say.
+      middleware: [
+        ...(options.middleware ?? []),
+        ...(checkpoints === false ? [] : [checkpointMiddleware(this.checkpoints)]),
+      ],
       events,
       clock: this.#clock,
       stopSignal: this.#stopping.signal,
@@ -200,6 +230,11 @@ class Runtime implements Moorage {
       "INVALID_ARGUMENTS",
       `There is no environment "${name ?? ""}"${didYouMean(name ?? "", known)} (there are: ${known.join(", ")})`,
     );
+  }
+
+  async sync(folder: string, { environment, ...options }: SyncCallOptions): Promise<SyncReport> {
+    const { mirror } = await import("../environments/sync/mirror.ts");
+    return mirror(resolve(folder), this.environment(environment), { ...options, stateDir: this.#state });
   }
 
   async health(): Promise<Readonly<Record<string, Health>>> {
@@ -236,7 +271,7 @@ class Runtime implements Moorage {
     // Everything is stopped before anything is reported: one failure must not keep the others alive.
     const ours = [...this.#places.values()].filter(({ isOurs }) => isOurs);
     const outcomes = [
-      ...(await Promise.allSettled([this.#sessions.close()])),
+      ...(await Promise.allSettled([this.#sessions.close(), this.checkpoints[Symbol.asyncDispose]()])),
       ...(await Promise.allSettled(ours.map(({ environment }) => environment.stop()))),
     ];
     const failures = outcomes.flatMap((outcome) => (outcome.status === "rejected" ? [outcome.reason] : []));

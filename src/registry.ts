@@ -83,6 +83,8 @@ export interface Tool<Schema extends z.ZodObject = z.ZodObject> {
   /** `paths`: calls whose `paths` do not overlap in a write may overlap in time. */
   readonly parallel: "safe" | "never" | "paths";
   readonly paths?: (args: z.output<Schema>) => ToolPaths;
+  /** The shell command that a call runs, so that stages can judge it. @default the tool runs none */
+  readonly command?: (args: z.output<Schema>) => string;
   /** Whether it needs an environment. @default true */
   readonly needsEnvironment?: boolean;
   /** Deadline of one call, milliseconds. @default none: the handler bounds itself */

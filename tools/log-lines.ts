@@ -41,7 +41,7 @@ export async function readLogLines(read: ReadLog, request: LogLinesRequest): Pro
   const window = isFromEnd
     ? lastLines(-request.offset)
     : linesFrom(Math.max(1, request.offset), request.limit);
-  const seen = await feed(read, { start, window, wholeBytes: isCounted ? totalBytes : null, request });
+  const seen = await feed(read, { start, endBytes: totalBytes, isCounted, window, request });
   const shown = isFromEnd ? window.held.slice(0, request.limit) : window.held;
   const first = isFromEnd ? seen.lines - window.held.length + 1 : Math.max(1, request.offset);
   const rest = isFromEnd ? window.held.length - shown.length : seen.lines - first + 1 - shown.length;
@@ -50,7 +50,7 @@ export async function readLogLines(read: ReadLog, request: LogLinesRequest): Pro
     text: shown.join(""),
     firstLine,
     totalLines: start === 0 && seen.isEnd ? seen.lines : null,
-    totalBytes: seen.totalBytes,
+    totalBytes,
     nextOffset: rest <= 0 && seen.isEnd ? null : firstLine === null ? -rest : first + shown.length,
     truncated: window.truncated,
   };
@@ -98,20 +98,23 @@ function lastLines(count: number): Window {
   return window;
 }
 
-/** Gives a window the log's lines, to its end, or until nothing more is wanted of a log that is too long to count. */
+/**
+ * Gives a window the log's lines up to `endBytes`, or until nothing more is wanted of a log that is too long to count.
+ * What is written meanwhile is left out: a log may grow faster than it can be read.
+ */
 async function feed(
   read: ReadLog,
   source: {
     readonly start: number;
+    readonly endBytes: number;
+    readonly isCounted: boolean;
     readonly window: Window;
-    readonly wholeBytes: number | null;
     readonly request: LogLinesRequest;
   },
-): Promise<{ readonly lines: number; readonly isEnd: boolean; readonly totalBytes: number }> {
-  const { window, request } = source;
+): Promise<{ readonly lines: number; readonly isEnd: boolean }> {
+  const { endBytes, window, request } = source;
   let lines = 0;
   let open = "";
-  let totalBytes = 0;
   const take = (line: string): boolean => {
     lines += 1;
     if (line.length <= HELD_CHARS) return window.take(line, lines);
@@ -119,12 +122,11 @@ async function feed(
     window.truncated = true;
     return isOver;
   };
-  for (let at = source.start; ; ) {
+  for (let at = source.start; at < endBytes; ) {
     if (request.abortSignal.aborted) {
       throw new MoorageError("ABORTED", "Cannot read the log: the caller cancelled");
     }
-    const slice = await read(at, CHUNK_BYTES);
-    totalBytes = slice.totalBytes;
+    const slice = await read(at, Math.min(CHUNK_BYTES, endBytes - at));
     if (slice.nextOffset <= at) break;
     const parts = `${open}${slice.text}`.split("\n");
     open = parts.pop() ?? "";
@@ -135,8 +137,8 @@ async function feed(
     at = slice.nextOffset;
     let isOver = false;
     for (const part of parts) isOver = take(`${part}\n`) || isOver;
-    if (isOver && source.wholeBytes === null) return { lines, isEnd: false, totalBytes };
+    if (isOver && !source.isCounted) return { lines, isEnd: false };
   }
   if (open !== "") take(open);
-  return { lines, isEnd: true, totalBytes };
+  return { lines, isEnd: true };
 }

@@ -59,6 +59,7 @@ export const tool = registerTool({
     replacements: z.number().optional(),
     matched: z.string().optional(),
     note: z.string().optional(),
+    checkpoint: z.string().optional().describe("The user can restore the files as they were before."),
   }),
   handler: (args, context) =>
     args.mode === "patch" ? applyPatch(args, context) : replaceInFile(args, context),

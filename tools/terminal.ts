@@ -3,7 +3,7 @@ import { posix } from "node:path";
 import { z } from "zod";
 import type { EnvironmentProcess, ExecResult, LeftProcess } from "../environments/base.ts";
 import { fitText } from "../src/budget.ts";
-import { MoorageError } from "../src/errors.ts";
+import { isMoorageError, MoorageError } from "../src/errors.ts";
 import { limits } from "../src/limits.ts";
 import { registerTool, type ToolContext, type ToolOutput } from "../src/registry.ts";
 import { exitCodeMeaning } from "./exit-codes.ts";
@@ -46,6 +46,7 @@ const output = z.object({
   left_running: z.array(leftProcess).optional().describe("Processes that the command left behind."),
   exit_code_meaning: z.string().optional(),
   note: z.string().optional(),
+  checkpoint: z.string().optional().describe("The user can restore the workspace as it was before."),
   session_id: z.string().optional().describe("Id of the background process, for the process tool."),
 });
 
@@ -70,6 +71,7 @@ export const terminal = registerTool({
   permissions: ["terminal:execute"],
   access: "high-impact",
   mutates: true,
+  command: ({ command }) => shellLines(command),
   idempotent: false,
   parallel: "never",
   // The handler itself cuts what can be read on elsewhere; this only bounds what JSON makes of it.
@@ -126,7 +128,7 @@ async function runInSession(command: string, args: Arguments, context: ToolConte
 /** A pty needs a process of its own, which is waited for and does not outlive the call. */
 async function runOnTerminal(command: string, args: Arguments, context: ToolContext): Promise<ToolOutput> {
   const startedAt = performance.now();
-  const process = await start(command, args, context);
+  const { process, notes } = await start(command, args, context);
   const timeoutMs = args.timeout * 1000;
   const yieldMs = context.yieldMs ?? Number.POSITIVE_INFINITY;
   const outcome = await process.wait({
@@ -150,7 +152,7 @@ async function runOnTerminal(command: string, args: Arguments, context: ToolCont
     // The log of the ended process is the whole output.
     outputId: totalBytes === null ? null : process.id,
     leftRunning: [],
-    notes: [...survivorNotes(ended.survivors), ...(goesOnAlone ? [goesOn(process.id)] : [])],
+    notes: [...notes, ...survivorNotes(ended.survivors), ...(goesOnAlone ? [goesOn(process.id)] : [])],
     processId: goesOnAlone ? process.id : null,
   });
 }
@@ -161,7 +163,7 @@ async function startInBackground(
   context: ToolContext,
 ): Promise<ToolOutput> {
   const startedAt = performance.now();
-  const process = await start(command, args, context);
+  const { process, notes } = await start(command, args, context);
   const info = await process.info();
   return report({
     command,
@@ -174,24 +176,36 @@ async function startInBackground(
     aborted: false,
     outputId: null,
     leftRunning: [],
-    notes: [`Started in the background as ${process.id}; follow it with the process tool`],
+    notes: [`Started in the background as ${process.id}; follow it with the process tool`, ...notes],
     processId: process.id,
   });
 }
 
-/** Starts a process with the cwd and variables of the caller's session. */
-async function start(command: string, args: Arguments, context: ToolContext): Promise<EnvironmentProcess> {
+interface Started {
+  readonly process: EnvironmentProcess;
+  readonly notes: readonly string[];
+}
+
+/** Starts a process with the cwd and variables of the caller's session, and gives it its stdin. */
+async function start(command: string, args: Arguments, context: ToolContext): Promise<Started> {
   const session = await context.session();
   const process = await context.environment.processes.start(command, {
     session,
     ...(args.workdir !== undefined && { cwd: posix.resolve(session.cwd, args.workdir) }),
     ...(args.pty && { pty: true }),
   });
-  if (args.stdin === undefined) return process;
-  await process.write(args.stdin);
-  // A terminal has no end of input but the character for it; a pipe has.
-  if (!args.pty) await process.closeStdin();
-  return process;
+  if (args.stdin === undefined) return { process, notes: [] };
+  try {
+    await process.write(args.stdin);
+    // A terminal has no end of input but the character for it; a pipe has.
+    if (!args.pty) await process.closeStdin();
+  } catch (error) {
+    // It has started, so the caller needs its id. One that ended without reading its input is as good as any.
+    if (isMoorageError(error, "PROCESS_NOT_RUNNING")) return { process, notes: [] };
+    if (!isMoorageError(error, "PROCESS_NO_STDIN")) throw error;
+    return { process, notes: [`Not all of stdin was taken, and it was left open: ${error.message}`] };
+  }
+  return { process, notes: [] };
 }
 
 /** The log's head and tail, and its length when that is not all. */

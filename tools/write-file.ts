@@ -33,6 +33,7 @@ export const tool = registerTool({
     diff: z.string().optional(),
     files: z.array(z.object({ path: z.string(), change: z.enum(["added", "updated"]), hash: z.string() })),
     note: z.string().optional(),
+    checkpoint: z.string().optional().describe("The user can restore the files as they were before."),
   }),
   handler: async ({ path, content, expected_hash }, context) => {
     const receipt = await context.environment.files.writeFile(path, content, {

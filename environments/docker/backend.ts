@@ -28,6 +28,10 @@ export class DockerBackend implements ShellBackend {
   readonly description: string;
   /** An image's own PATH is final; a login shell would replace it by its distribution's. */
   readonly readsLogin = false;
+  /** A container of our own goes with all that runs in it. */
+  get disposable(): boolean {
+    return this.#settings.attach === null;
+  }
   readonly #settings: DockerSettings;
   readonly #client: DockerClient;
   readonly #environment: string;

@@ -97,7 +97,8 @@ export async function openDoor(
     action,
     (docker, abortSignal) => {
       // With `_query` and `_body` the library keeps the record out of the URL; its types do not know them.
-      const options = { _query: { name }, _body: body, abortSignal };
+      const labels = { ...body.Labels, [LABELS.container]: name };
+      const options = { _query: { name }, _body: { ...body, Labels: labels }, abortSignal };
       return docker.createContainer(options as unknown as Dockerode.ContainerCreateOptions);
     },
     { fallback, container: container.facts.id },

@@ -70,7 +70,6 @@ export function lintContainer(info: Dockerode.ContainerInspectInfo): readonly Li
     ["host-ipc", host.IpcMode, "shared memory"],
     ["host-uts", host.UTSMode, "host name"],
     ["host-userns", host.UsernsMode, "user numbers, on an engine that remaps them"],
-    ["host-cgroup", host.CgroupnsMode, "control groups"],
   ] as const) {
     if (mode === "host") unsafe(rule, `it has the host's ${name}`);
     // The companion of a door joins another container on purpose, and is never worked in.
@@ -92,6 +91,8 @@ export function lintContainer(info: Dockerode.ContainerInspectInfo): readonly Li
     unsafe("unconfined-systempaths", "nothing of /proc is hidden in it");
   for (const { PathOnHost } of host.Devices ?? [])
     unsafe("devices", `it has the host's device ${PathOnHost}`);
+  // The engine's default where control groups are of version 1, and then mounted read-only.
+  if (host.CgroupnsMode === "host") weak("host-cgroup", "it sees the host's control groups");
   if ((host.DeviceCgroupRules ?? []).length > 0)
     unsafe("device-rules", "it may make device files of the host");
   for (const mount of info.Mounts ?? []) lintMount(mount, unsafe);

@@ -4,6 +4,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
 import {
   BaseEnvironment,
   type Command,
@@ -13,6 +14,7 @@ import {
   type EnvironmentOutputs,
   type EnvironmentProcess,
   type EnvironmentProcesses,
+  type EnvironmentTree,
   type ExecOptions,
   type ExecResult,
   type Health,
@@ -44,6 +46,7 @@ import type { ShellKind } from "./script.ts";
 import { Session } from "./session.ts";
 import { emptyState, type ShellState, toBytes } from "./state.ts";
 import { ResidentSystemShell } from "./system.ts";
+import { createTree } from "./tree.ts";
 import { WORKER_MARKER, type Worker, type WorkerFacts } from "./worker.ts";
 import { YieldedProcess } from "./yielded.ts";
 
@@ -63,9 +66,16 @@ export function randomEnvironmentId(): string {
   return `env-${randomBytes(6).toString("hex")}`;
 }
 
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms).unref();
+  });
+}
+
 class ShellEnvironment extends BaseEnvironment {
   readonly id: string;
   readonly files: EnvironmentFiles;
+  readonly tree: EnvironmentTree;
   readonly processes: EnvironmentProcesses;
   readonly outputs: EnvironmentOutputs;
   readonly #backend: ShellBackend;
@@ -81,8 +91,8 @@ class ShellEnvironment extends BaseEnvironment {
   #users: WorkerPool;
   #systems: WorkerPool;
   #facts: WorkerFacts | null = null;
-  /** Told with the first result. */
-  #startNote: string | null = null;
+  /** Told with the next result of a command: what a start or a request of our own met. */
+  readonly #pendingNotes: string[] = [];
   #starting: Promise<void> | null = null;
   #stopped: Promise<void> | null = null;
   #recovering: Promise<string | null> | null = null;
@@ -114,6 +124,7 @@ class ShellEnvironment extends BaseEnvironment {
       environmentId: this.id,
     });
     this.files = createFiles(this.#system, { workspace: () => this.workspace });
+    this.tree = createTree(this.#system, { id: this.id, workspace: () => this.workspace });
     this.#shellProcesses = createProcesses(this.#system, {
       environmentId: this.id,
       workspace: () => this.workspace,
@@ -218,7 +229,7 @@ class ShellEnvironment extends BaseEnvironment {
     await this.#backend.start((progress) => this.#options.onProgress?.(progress));
     const worker = await this.#users.acquire();
     this.#facts ??= worker.facts;
-    this.#startNote = worker.loginProblem;
+    if (worker.loginProblem !== null) this.#pendingNotes.push(worker.loginProblem);
     this.#users.release(worker);
   }
 
@@ -236,9 +247,14 @@ class ShellEnvironment extends BaseEnvironment {
     this.#stopping.abort();
     if (started) {
       await started.catch(() => undefined); // its own callers are told
-      await Promise.all([...this.#sessions].map((session) => attempt(() => session.close())));
-      await Promise.allSettled(this.#running);
-      if (this.#facts && (await this.#reachable())) {
+      const goesWhole = this.#backend.disposable === true && !keep;
+      const ended = Promise.all([
+        ...[...this.#sessions].map((session) => attempt(() => session.close())),
+        Promise.allSettled(this.#running),
+      ]);
+      // Where all goes anyway, a place that answers no more, full of processes, is not waited for.
+      await (goesWhole ? Promise.race([ended, pause(limits.killGraceMs + limits.killVerifyMs)]) : ended);
+      if (!goesWhole && this.#facts && (await this.#reachable())) {
         // A place that went meanwhile took everything with it.
         const inside = (step: () => Promise<unknown>) =>
           attempt(() =>
@@ -320,6 +336,7 @@ class ShellEnvironment extends BaseEnvironment {
       const known = toMoorageError(error, "ENVIRONMENT_UNAVAILABLE", "Cannot open a shell");
       const note = this.#generation === generation ? await this.#recover(known) : null;
       if (note === null && this.#generation === generation) throw known;
+      if (note && kind === "system") this.#pendingNotes.push(note);
       return { worker: await pool().acquire(), notes: note ? [note] : [] };
     }
   }
@@ -368,9 +385,7 @@ class ShellEnvironment extends BaseEnvironment {
       outputs: this.#outputStore,
       acquire: async () => {
         const { worker, notes } = await this.#acquire("user");
-        const startNote = this.#startNote;
-        this.#startNote = null;
-        return { worker, notes: startNote === null ? notes : [startNote, ...notes] };
+        return { worker, notes: [...this.#pendingNotes.splice(0), ...notes] };
       },
       endTree: (worker) => this.#endTree(worker),
       leftBehind: async (worker, orphans) => {

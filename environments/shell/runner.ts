@@ -354,6 +354,11 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
           { cause: end.lost, details: { output: captures.read().output, cause: end.lost?.code } },
         );
       }
+      if (end.kind === "ended" && !end.restored && !end.workdirProblem && typeof first !== "string") {
+        throw new MoorageError("INTERNAL", "Cannot bring the session's variables and functions back", {
+          details: { unrestored: true },
+        });
+      }
       if (end.workdirProblem) throw workdirError(end.workdirProblem, options.cwd ?? fromBytes(state.cwd));
       if (listenerError) throw toMoorageError(listenerError, "INTERNAL", "Cannot deliver output");
       if (end.movedTo) {

@@ -18,6 +18,8 @@ export const FRAME = {
   login: "l",
   /** Shell is up: shell, pid, home, cwd, uid, reaper, its children, exports. */
   hello: "h",
+  /** Everything that the session keeps was brought back; the command begins. */
+  begun: "b",
   /** The shell waits for the standard input's bytes. */
   stdin: "i",
   /** The asked working directory cannot be entered: reason. */
@@ -128,7 +130,7 @@ function word(shell: ShellKind, text: string): string {
 function assignments(shell: ShellKind, variables: ReadonlyMap<string, string | null>): string[] {
   const tooLong = new Set(oversizedVariables(variables));
   return [...variables]
-    .filter(([name]) => isKeptVariable(name))
+    .filter(([name, value]) => isKeptVariable(name) && !(name === "POSIXLY_CORRECT" && value !== null))
     .map(([name, value]) => {
       if (value === null) return `unset ${name}`;
       return `${tooLong.has(name) ? "" : "export "}${name}=${word(shell, value)}`;
@@ -242,6 +244,8 @@ export function callScript(call: CallScript): CallText {
   const shellLine = typeof command === "string";
   const dump = call.dump && shellLine;
   const exported = assignments(shell, state.variables).join("; ");
+  // In POSIX mode some functions cannot be defined, and an error ends the shell: it comes last.
+  const posix = call.env.get("POSIXLY_CORRECT") ?? state.variables.get("POSIXLY_CORRECT");
   const isDefining = shell === "bash" && (shellLine || state.exportedFunctions.length > 0);
   const defined = isDefining ? define(state).join("; ") : "";
   const inline = exported.length + defined.length <= INLINE_STATE_BYTES;
@@ -262,7 +266,12 @@ export function callScript(call: CallScript): CallText {
     ? `${evaluate} ${quote(command.startsWith("-") ? ` ${command}` : command)}`
     : `${shell === "bash" ? "\\builtin exec" : "exec"} ${quoteAll(command)}`;
   const errors = call.separate ? "2>&9" : "2>&8";
-  const body = `${prepare}; exec >&8 ${errors} 8>&-; ${definitions && `{ ${definitions}; } 2>/dev/null; `}{ ${run}
+  const bringUp = [
+    ...(definitions ? [definitions] : []),
+    ...(posix ? [`${shell === "bash" ? "\\builtin " : ""}export POSIXLY_CORRECT=${word(shell, posix)}`] : []),
+  ].join("; ");
+  const begin = `${shell === "bash" ? "\\builtin " : ""}printf ${frame(nonce, FRAME.begun)} >&9`;
+  const body = `${prepare}; exec >&8 ${errors} 8>&-; ${bringUp && `{ ${bringUp}; } >/dev/null 2>&1; `}${begin}; { ${run}
 } 9>&-
 ${dump ? epilogue(shell, nonce) : ""}`;
   const forget = shell === "bash" ? "unset __moor_c __moor_n; " : "";
@@ -272,14 +281,13 @@ ${dump ? epilogue(shell, nonce) : ""}`;
 ) </dev/null
 ${endScript(call)}
 }`
-      : `{ ${forget}{ printf ${frame(nonce, FRAME.stdin)} >&9; head -c ${call.stdinBytes}; } | { ( ( ${body}
+      : `{ ${forget}{ printf ${frame(nonce, FRAME.stdin)} >&9; head -c ${call.stdinBytes}; } | { ( ${body}
 )
 __moor_e=$?
 cat >/dev/null
 exit $__moor_e
-)
-${endScript(call)}
 }
+${endScript(call)}
 }`;
   return { setup: inline ? null : `__moor_s=${quote(exported)} __moor_d=${quote(defined)}`, call: text };
 }

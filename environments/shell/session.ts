@@ -1,6 +1,6 @@
 /** A shell session: a queue of calls and the state that goes from one to the next. */
 import { randomBytes } from "node:crypto";
-import { MoorageError } from "../../src/errors.ts";
+import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import type { Command, ExecOptions, ExecResult, ShellSession } from "../base.ts";
 import type { StateDump } from "./exports.ts";
 import {
@@ -131,7 +131,21 @@ export class Session implements ShellSession {
     return this.close();
   }
 
+  /** What cannot be brought back is dropped, said, and does not keep the session from its next command. */
   async #exec(command: Command, options: ExecOptions): Promise<ExecResult> {
+    try {
+      return await this.#execOnce(command, options);
+    } catch (error) {
+      if (!isMoorageError(error, "INTERNAL") || error.details.unrestored !== true) throw error;
+      const { cwd, oldCwd } = await this.state();
+      this.#state = { ...(await this.#fresh()), cwd, oldCwd };
+      const result = await this.#execOnce(command, options);
+      const note = "The session's variables, functions and aliases could not be brought back and are dropped";
+      return { ...result, notes: [note, ...result.notes] };
+    }
+  }
+
+  async #execOnce(command: Command, options: ExecOptions): Promise<ExecResult> {
     checkCommand(command);
     checkOptions(options);
     if (this.#closing.signal.aborted)

@@ -29,6 +29,11 @@ const OWN = new Set([
   "BASHOPTS",
   "BASH_ARGV0",
   "BASHPID",
+  // Read-only in bash: to set them would end the shell.
+  "UID",
+  "EUID",
+  "PPID",
+  "BASH_VERSINFO",
 ]);
 
 /** Value that marks the POSIXLY_CORRECT that our own epilogue sets; see script.ts. */

@@ -26,6 +26,8 @@ export interface CallEnd {
   readonly begun: boolean;
   /** The state after the call; null when it was not wanted or the command had no chance to tell. */
   readonly dump: StateDump | null;
+  /** Whether what the session keeps could be brought back; when not, the command did not run. */
+  readonly restored: boolean;
   /** Why the asked folder could not be entered; the command did not run then. */
   readonly workdirProblem: "missing" | "kernel" | null;
   /** Folder used because the session's cwd is gone. */
@@ -113,6 +115,7 @@ export class Worker {
   #ended: StreamEnd | null = null;
   #knownOrphans: ReadonlySet<number> = new Set();
   #tail: Promise<void> = Promise.resolve();
+  readonly #abandoned = Promise.withResolvers<void>();
   /** The last state that was read: most calls change nothing. */
   #lastDump: { readonly text: string; readonly dump: StateDump } | null = null;
   /** The long state that the shell holds. */
@@ -192,7 +195,7 @@ export class Worker {
         reject(
           end.lost ??
             new MoorageError(
-              /no such file|not found/i.test(noise) || noise === ""
+              end.exitCode === 127 || /no such file|not found/i.test(noise)
                 ? "SHELL_MISSING"
                 : "ENVIRONMENT_UNAVAILABLE",
               `Cannot open a shell: /bin/sh ended with code ${end.exitCode}: ${noise.trim()}`,
@@ -276,11 +279,22 @@ export class Worker {
     });
     const seen: {
       dump: string | null;
+      restored: boolean;
       workdir: "missing" | "kernel" | null;
       moved: string | null;
       exitCode: number | null;
       orphans: number[];
-    } = { dump: null, workdir: null, moved: null, exitCode: null, orphans: [] };
+      /** The shell answered to this call, so it has read all of it. */
+      answered: boolean;
+    } = {
+      restored: false,
+      dump: null,
+      workdir: null,
+      moved: null,
+      exitCode: null,
+      orphans: [],
+      answered: false,
+    };
     const splitters = { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
     const open = new Set<string>(["stdout", "stderr"]);
     let finish: (how: "ended") => void = () => {};
@@ -299,7 +313,9 @@ export class Worker {
 
     const onFrame = (stream: "stdout" | "stderr", frame: Frame): void => {
       const [first = "", exitCode = "", orphans = ""] = frame.fields;
-      if (frame.kind === FRAME.stdin && stdin) this.#stream.stdin.write(stdin);
+      seen.answered = true;
+      if (frame.kind === FRAME.begun) seen.restored = true;
+      else if (frame.kind === FRAME.stdin && stdin) this.#stream.stdin.write(stdin);
       else if (frame.kind === FRAME.workdir) seen.workdir = first === "kernel" ? "kernel" : "missing";
       else if (frame.kind === FRAME.moved) seen.moved = first;
       else if (frame.kind === FRAME.state) seen.dump = first;
@@ -338,11 +354,13 @@ export class Worker {
     listenAgain();
     if (how === "stream") {
       await drained(this.#stream);
-      await this.#tail;
+      // A listener that never answers must not hold up a call that is over.
+      await Promise.race([this.#tail, this.#abandoned.promise]);
     }
     this.#receiver = null;
     const common = {
       dump: seen.dump === null ? null : this.#parseDump(seen.dump),
+      restored: seen.restored,
       workdirProblem: seen.workdir,
       movedTo: seen.moved,
     };
@@ -365,8 +383,8 @@ export class Worker {
       kind: end.lost ? "lost" : "died",
       exitCode: end.exitCode,
       signal: end.signal,
-      // A call whose last byte was not sent did not start.
-      begun: written && end.lost?.details.undelivered !== true,
+      // A call whose last byte was not sent did not start; one that has begun may lack bytes of its standard input.
+      begun: written && (seen.answered || end.lost?.details.undelivered !== true),
       newOrphans: [],
       lost: end.lost,
     };
@@ -375,6 +393,7 @@ export class Worker {
   /** Ends the shell; processes that it left behind are not touched. Idempotent. */
   async close(): Promise<void> {
     this.#receiver = null;
+    this.#abandoned.resolve();
     if (this.#farewell !== null && this.alive) {
       this.#stream.stdin.end(wire(this.facts.shell, this.#farewell), "latin1");
       // Cut off before it has read this, it would take the end for a loss.

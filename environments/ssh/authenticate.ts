@@ -25,6 +25,7 @@ export class Authentication {
   readonly #tried: string[] = [];
   #allowed: readonly string[] = [];
   #prompt: string | null = null;
+  #answered = false;
 
   private constructor(settings: HostSettings, attempts: Attempt[], skipped: readonly string[]) {
     this.#settings = settings;
@@ -59,6 +60,11 @@ export class Authentication {
       );
     }
     return authentication;
+  }
+
+  /** Whether the server has answered to anything. */
+  get begun(): boolean {
+    return this.#answered;
   }
 
   /** Returns what to try next, false when nothing is left. */
@@ -96,6 +102,7 @@ export class Authentication {
   #next(allowed: readonly AuthenticationType[] | null): AnyAuthMethod | false {
     // Asks what is allowed; an account without any lock lets in.
     if (allowed === null) return { type: "none", username: this.#settings.user };
+    this.#answered = true;
     this.#allowed = allowed;
     // One that is not allowed now may be after another succeeded in part.
     const at = this.#attempts.findIndex(({ method }) => this.#allowed.includes(method));

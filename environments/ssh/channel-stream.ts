@@ -33,10 +33,26 @@ export function channelStream(channel: ClientChannel, options: ChannelStreamOpti
   const settle = () => {
     forget();
     clearTimeout(tail);
-    const lost = exit === null ? connection.lost : null;
+    const lost = exit === null ? lossOf() : null;
     const refused =
       lost === null && !handover.done() ? refusal(options.account, exit?.exitCode, handover.noise()) : null;
     resolve({ exitCode: exit?.exitCode ?? null, signal: exit?.signal ?? null, lost: lost ?? refused });
+  };
+  const write = channel.write.bind(channel);
+  let position = connection.position;
+  channel.write = (chunk: string | Uint8Array, ...rest: unknown[]) => {
+    const [encoding] = rest;
+    // Of the library's signatures the callers of a stream use this one.
+    const isFlowing = typeof encoding === "string" ? write(chunk, encoding as BufferEncoding) : write(chunk);
+    position = connection.position;
+    return isFlowing;
+  };
+  /** A loss before which the last bytes were not sent is told as such: what they asked for did not begin. */
+  const lossOf = (): MoorageError | null => {
+    const { lost } = connection;
+    // What the server's window held back was not sent either.
+    if (!lost || (channel.writableLength === 0 && connection.hasTaken(position))) return lost;
+    return new MoorageError(lost.code, lost.message, { cause: lost, details: { undelivered: true } });
   };
   let tail: NodeJS.Timeout | undefined;
   const forget = connection.onGone(() => setImmediate(settle));

@@ -64,7 +64,7 @@ export async function dial(
     const enter = (next: Phase, limitMs: number) => {
       phase = next;
       clearTimeout(timer);
-      timer = setTimeout(() => onBroken(`no answer within ${limitMs} ms`), limitMs);
+      timer = setTimeout(() => onBroken(`no answer within ${limitMs} ms`, undefined, true), limitMs);
     };
     enter("banner", handshakeMs);
     const onData = (chunk: Buffer) => {
@@ -74,9 +74,10 @@ export async function dial(
       if (/(?:^|\n)SSH-/.test(head.toString("latin1"))) enter("key exchange", handshakeMs);
       else if (head.toString("latin1").startsWith("HTTP/")) onBroken("it speaks HTTP");
     };
-    const onBroken = (reason: string, cause?: unknown) => {
+    const onBroken = (reason: string, cause?: unknown, isSilence = false) => {
       clearTimeout(timer);
-      if (phase === "authentication") {
+      // Silence is no refusal, and neither is an end before anything was offered.
+      if (phase === "authentication" && !isSilence && authentication.begun) {
         reject(authentication.refusal(reason, banner));
       } else if (phase === "banner" && head.length > 0) {
         const said = head.toString("latin1").split(/\r?\n/, 1)[0]?.slice(0, 120);

@@ -5,6 +5,7 @@
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import type { MoorageError } from "../errors.ts";
 import { nearest } from "../nearest.ts";
+import type { RestoreOptions } from "./checkpoints.ts";
 import { badUsage, oneOf } from "./failure.ts";
 import { version } from "./version.ts";
 
@@ -13,6 +14,7 @@ export interface CommonOptions {
   readonly environment?: readonly string[];
   readonly workspace?: string;
   readonly config?: string;
+  readonly sync?: string;
   readonly json?: boolean;
 }
 
@@ -179,6 +181,9 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
       finish(await mcp(options));
     });
 
+  addSync(program, finish);
+  addCheckpoints(program, finish);
+
   program
     .command("ps")
     .summary("list live environments and their background processes")
@@ -243,6 +248,105 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
     });
 
   return program;
+}
+
+function addSync(program: Command, finish: (exitCode: number) => void): void {
+  const sync = program
+    .command("sync")
+    .summary("mirror a folder of this host and an environment's workspace")
+    .description(
+      "Mirrors a folder of this host and an environment's workspace, for environments that cannot mount it. Files that .gitignore leaves out stay where they are, and what both sides changed stays on both and is reported. git's own folder goes there and never comes back. Ends with 1 when there are conflicts.",
+    )
+    .usage("COMMAND [OPTIONS]");
+  const words = {
+    push: "Makes the workspace what the folder is, except for what was changed there since the last time.",
+    pull: "Makes the folder what the workspace is, except for what was changed here since the last time.",
+    status: "Says what push and pull would do, and changes nothing.",
+  } as const;
+  // The keys of a constant object.
+  for (const action of Object.keys(words) as (keyof typeof words)[]) {
+    common(sync.command(action))
+      .description(words[action])
+      .argument("[folder]", "folder of this host", ".")
+      .addOption(json("print the outcome as one JSON object"))
+      .addHelpText(
+        "after",
+        example(`moor sync ${action} . -e docker+attach:web`, "With a container that runs already."),
+      )
+      .action(async (folder: string, options: CommonOptions) => {
+        const { syncFolder } = await import("./sync.ts");
+        finish(await syncFolder(action, folder, options));
+      });
+  }
+}
+
+function addCheckpoints(program: Command, finish: (exitCode: number) => void): void {
+  const checkpoints = program
+    .command("checkpoints")
+    .summary("list what can be undone, and undo it")
+    .description(
+      "Before a tool call that can change files, what it can change is kept on this host, out of the agent's reach. These commands list that, compare it with the present and bring it back.",
+    )
+    .usage("COMMAND [OPTIONS]");
+  checkpoints
+    .command("list")
+    .description("Lists checkpoints, newest first.")
+    .option("--workspace <folder>", "only those of this folder of the host, of folders in it and around it")
+    .addOption(json("print them as one JSON object"))
+    .addHelpText("after", example("moor checkpoints list --workspace .", "What can be undone here."))
+    .action(async (options: JsonOption & { readonly workspace?: string }) => {
+      const { listCheckpoints } = await import("./checkpoints.ts");
+      finish(await listCheckpoints(options));
+    });
+  checkpoints
+    .command("show")
+    .description("Lists what a checkpoint knows of each path, and what it left out.")
+    .argument("<id>", "checkpoint")
+    .addOption(json("print it as one JSON object"))
+    .addHelpText("after", example("moor checkpoints show cp-0123456789ab", "Paths, kinds and modes."))
+    .action(async (id: string, options: JsonOption) => {
+      const { showCheckpoint } = await import("./checkpoints.ts");
+      finish(await showCheckpoint(id, options));
+    });
+  common(checkpoints.command("create"))
+    .description("Checkpoints the whole workspace now.")
+    .argument("[reason]", "what stands in the list")
+    .addOption(json("print it as one JSON object"))
+    .addHelpText("after", example("moor checkpoints create 'before the merge' -e local", "Prints its id."))
+    .action(async (reason: string | undefined, options: CommonOptions) => {
+      const { createCheckpoint } = await import("./checkpoints.ts");
+      finish(await createCheckpoint(reason, options));
+    });
+  common(checkpoints.command("diff"))
+    .description("Shows what was changed between a checkpoint and the present.")
+    .argument("<id>", "checkpoint")
+    .argument("[paths...]", "only these paths, relative to the workspace")
+    .addOption(json("print {checkpoint, diff} as one JSON object"))
+    .addHelpText(
+      "after",
+      example("moor checkpoints diff cp-0123456789ab -e local", "As a unified difference."),
+    )
+    .action(async (id: string, paths: string[], options: CommonOptions) => {
+      const { diffCheckpoint } = await import("./checkpoints.ts");
+      finish(await diffCheckpoint(id, paths, options));
+    });
+  common(checkpoints.command("restore"))
+    .description(
+      "Makes the workspace what it was at a checkpoint. The present is checkpointed first, so that this can be undone too. What no tool call made since stays and is listed. Ends with 1 when something could not be restored.",
+    )
+    .argument("<id>", "checkpoint")
+    .argument("[paths...]", "only these paths and what is in them, relative to the workspace")
+    .option("--dry-run", "change nothing, and say what would be changed")
+    .option("--remove-others", "also remove what came since by other hands than a tool call's")
+    .addOption(json("print the outcome as one JSON object"))
+    .addHelpText(
+      "after",
+      example("moor checkpoints restore cp-0123456789ab src -e local", "Only the folder src."),
+    )
+    .action(async (id: string, paths: string[], options: RestoreOptions) => {
+      const { restoreCheckpoint } = await import("./checkpoints.ts");
+      finish(await restoreCheckpoint(id, paths, options));
+    });
 }
 
 /** All commands with words of their own, depth first, for the reference page. */
@@ -329,6 +433,10 @@ function common(command: Command): Command {
     .option(
       "--workspace <folder>",
       "folder of this host to work on: run there, or mounted into the container",
+    )
+    .option(
+      "--sync <folder>",
+      "copy this folder of the host into the workspace first, and changes both ways at the end",
     )
     .option("--config <file>", "read named environments and defaults from this file (moorage.yaml)");
 }

@@ -17,6 +17,7 @@ export interface Running {
   readonly lifetime: Lifetime;
   /** Brings an environment up, its slow steps shown; nothing of them stands in the way of output afterwards. */
   readonly start: (environment: BaseEnvironment) => Promise<void>;
+  readonly view: ProgressView;
 }
 
 /**
@@ -35,7 +36,7 @@ export async function withMoorage(
   try {
     const start = (environment: BaseEnvironment): Promise<void> =>
       Promise.race([environment.start(), rejectOn(lifetime.abortSignal)]).finally(() => view.clear());
-    exitCode = await work({ moorage, lifetime, start });
+    exitCode = await withSync(options, { moorage, lifetime, start, view }, work);
   } catch (error) {
     await stop(moorage);
     // What a signal of ours brought about is no failure to tell.
@@ -44,6 +45,30 @@ export async function withMoorage(
   }
   const clean = await stop(moorage);
   return lifetime.exitCode ?? (exitCode === EXIT.ok && !clean ? EXIT.failed : exitCode);
+}
+
+/**
+ * Copies the folder of `--sync` in before the work, and changes both ways after it: also when the work failed or a
+ * signal ended it, since what was done is then worth as much.
+ */
+async function withSync(
+  { sync, workspace }: ToolOptions,
+  running: Running,
+  work: (running: Running) => Promise<number>,
+): Promise<number> {
+  if (sync === undefined) return work(running);
+  if (workspace !== undefined) {
+    throw badUsage("Both --workspace and --sync are given", "Use --sync where the folder cannot be mounted.");
+  }
+  const { syncAround } = await import("./sync.ts");
+  const { moorage, start, view } = running;
+  await start(moorage.environment());
+  await syncAround(moorage, sync, "push", view);
+  try {
+    return await work(running);
+  } finally {
+    await syncAround(moorage, sync, "both", view);
+  }
 }
 
 /** A start may take minutes; a signal must not wait for it. Stopping the runtime ends it. */

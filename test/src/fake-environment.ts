@@ -25,6 +25,7 @@ export class EmptyEnvironment extends BaseEnvironment {
     mkdir: none,
     realPath: none,
   };
+  readonly tree = { scan: none, hash: none, pack: none, capture: none, writer: none, identity: none };
   state: Health | (() => Promise<Health>) = { healthy: true };
   opened = 0;
   closed = 0;

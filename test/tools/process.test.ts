@@ -160,6 +160,25 @@ describe("readLogLines()", () => {
     expect(log.bytesRead()).toBeLessThan(64 * 1024 ** 2);
   });
 
+  it.each([-2, 1])("ends at the length found first when the log grows faster, offset %i", async (offset) => {
+    let totalBytes = 1_600_000;
+    const read = (from: number, maxBytes: number) => {
+      const slice = logOf(totalBytes, "0123456789abcde\n").read(from, maxBytes);
+      totalBytes += 4_000_000;
+      // A reader that runs after the end meets it here.
+      if (totalBytes > 400_000_000) throw new Error("It goes on reading");
+      return slice;
+    };
+    expect(await readLogLines(read, { offset, limit: 2, abortSignal })).toEqual({
+      text: "0123456789abcde\n".repeat(2),
+      firstLine: offset < 0 ? 99_999 : 1,
+      totalLines: 100_000,
+      totalBytes: 1_600_000,
+      nextOffset: offset < 0 ? null : 3,
+      truncated: false,
+    });
+  });
+
   it("cuts an endless line and counts on", async () => {
     const line = `${"x".repeat(5_000_000)}\n`;
     const found = await readLogLines(logOf(line.length * 2, line).read, { offset: 1, limit: 2, abortSignal });

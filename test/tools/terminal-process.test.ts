@@ -64,6 +64,30 @@ describe("terminal in the background", () => {
   });
 });
 
+describe("terminal's stdin for a process that does not take it", () => {
+  it.each([false, true])("gives the id of one that ended without reading, pty %s", async (pty) => {
+    // Enough for a pipe to fill, so that the write cannot succeed.
+    const content = await run({ command: "echo x", background: true, stdin: "hi\n".repeat(100_000), pty });
+    const process = await processOf(content);
+    expect(await process.wait({ timeoutMs: 10_000 })).toMatchObject({
+      reason: "exit",
+      info: { exitCode: 0 },
+    });
+    expect((await process.log()).text).toContain("x");
+  });
+
+  it("gives the id of one that stalls, and says so", async () => {
+    const content = await run({ command: "sleep 300", background: true, stdin: "x".repeat(1_000_000) });
+    expect(content).toMatchObject({
+      session_id: expect.any(String),
+      note: expect.stringMatching(/Not all of stdin was taken.*of 1000000 bytes/),
+    });
+    const process = await processOf(content);
+    expect(await process.info()).toMatchObject({ status: "running", stdinOpen: true });
+    await process.kill();
+  });
+});
+
 describe("terminal with a pty", () => {
   it("runs on a terminal and gives output and exit code", async () => {
     expect(await run({ command: "test -t 1 && echo a terminal; exit 4", pty: true })).toMatchObject({

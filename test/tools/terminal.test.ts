@@ -54,6 +54,7 @@ describe("terminal", () => {
       exit_code: 1,
       cwd: join(folder, "sub"),
       exit_code_meaning: "No line matched",
+      checkpoint: expect.stringMatching(/^cp-/),
     });
     expect(await run("true")).toEqual({ output: "", exit_code: 0, cwd: folder });
     expect(await run("kill -9 $$")).toMatchObject({ exit_code: 137, exit_code_meaning: expect.any(String) });

@@ -51,13 +51,19 @@ export async function createFileShell(options: FileShellOptions): Promise<FileSh
     }, runOptions.timeoutMs ?? 60_000);
     child.stdin.on("error", () => undefined);
     child.stdin.end(runOptions.stdin ?? "");
-    child.stdout.on("data", (chunk: Buffer) => stdout.push(chunk));
+    let reading = Promise.resolve();
+    child.stdout.on("data", (chunk: Buffer) => {
+      const { onStdout } = runOptions;
+      if (!onStdout) stdout.push(chunk);
+      else reading = reading.then(() => onStdout(chunk));
+    });
     child.stderr.on("data", (chunk: Buffer) => stderr.push(chunk));
     const exitCode = await new Promise<number>((resolve, reject) => {
       child.on("error", reject);
       child.on("close", (code) => resolve(code ?? 137));
     });
     clearTimeout(timer);
+    await reading;
     await rm(file);
     if (timedOut) throw new MoorageError("TOOL_TIMEOUT", "Cannot run the script: it took too long");
     const all = Buffer.concat(stdout);

@@ -94,8 +94,9 @@ describe.runIf(canRun("ssh losses", sshdObstacle()))("a connection", () => {
   it("SSH-04: that nobody answers on is lost within 30 seconds", async () => {
     await using place = await makePlace();
     const environment = place.make();
-    const running = environment.exec("sleep 600").catch((error: unknown) => error);
-    await until(() => processesWith("sleep\x00600").length > 0, "the command runs");
+    const seconds = uniqueSeconds();
+    const running = environment.exec(`sleep ${seconds}`).catch((error: unknown) => error);
+    await until(() => processesWith(`sleep\0${seconds}`).length > 0, "the command runs");
     const startedAt = performance.now();
     await place.sshd.dropConnections("SIGSTOP");
     expect(await running).toMatchObject({

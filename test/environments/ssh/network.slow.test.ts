@@ -59,8 +59,8 @@ describe.runIf(canRun("ssh networks", networkObstacle()))("a network", () => {
       wrapper: ["ip", "netns", "exec", network.name],
     });
     const session = await place.make().openSession();
-    const running = session.exec("for i in $(seq 1 40); do echo $i; sleep 0.1; done");
-    await until(() => processesWith("sleep\x000.1").length > 0, "the command runs");
+    const running = session.exec("for i in $(seq 1 40); do echo $i; sleep 0.10007; done");
+    await until(() => processesWith("sleep\x000.10007").length > 0, "the command runs");
     network.cut();
     await new Promise((resolve) => setTimeout(resolve, 3_000));
     network.heal();
@@ -78,8 +78,8 @@ describe.runIf(canRun("ssh networks", networkObstacle()))("a network", () => {
     const session = await environment.openSession();
     await session.exec("cd /usr; export KEPT=yes");
     const background = await environment.processes.start("sleep 600");
-    const running = session.exec("sleep 500").catch((error: unknown) => error);
-    await until(() => processesWith("sleep\x00500").length > 0, "the command runs");
+    const running = session.exec("sleep 50047").catch((error: unknown) => error);
+    await until(() => processesWith("sleep\x0050047").length > 0, "the command runs");
     network.cut();
     const startedAt = performance.now();
     expect(await running).toMatchObject({ code: "EXECUTION_UNKNOWN" });
@@ -93,7 +93,7 @@ describe.runIf(canRun("ssh networks", networkObstacle()))("a network", () => {
     const { output, notes } = await session.exec("pwd; echo $KEPT");
     expect(output).toBe("/usr\nyes\n");
     expect(notes).toEqual([expect.stringMatching(/no sign of life.*made again/)]);
-    expect(processesWith("sleep\x00500")).toEqual([]);
+    expect(processesWith("sleep\x0050047")).toEqual([]);
     expect(await background.info()).toMatchObject({ status: "running" });
     await background.kill();
   });

@@ -1,0 +1,238 @@
+/** Looks at a whole folder of an environment in one request. */
+import { randomBytes } from "node:crypto";
+import { MoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
+import type { FileKind, TreeEntry, TreeScan, TreeScanOptions } from "../base.ts";
+import { byPath, isInside, OUR_PREFIX, textOf } from "../tree/names.ts";
+import type { SystemShell } from "./stream.ts";
+import { enterRoot, pathList, rootError } from "./tree-run.ts";
+
+/** Longest answer of a scan, bytes. */
+const SCAN_MAX_BYTES = 128 * 1024 * 1024;
+
+/**
+ * GNU find tells everything by itself. Elsewhere find, or a loop of the shell where there is no find that separates
+ * by NUL, gives names to stat; the name and a nonce frame what stat says, since a name may hold a line end. Folders
+ * that are closed, and what lies on another device, come with a mark of their own.
+ */
+function scanScript(root: string, nonce: string, listed: boolean): string {
+  const gnu = "%m %s %U %G %T@ %C@ %D.%i %y %P\\0%l\\0";
+  const only = listed ? "" : ` -name '${OUR_PREFIX}*' -prune -o`;
+  const closed = "-type d \\( ! -readable -o ! -executable \\) -prune";
+  // A link's own words: BusyBox quotes them, GNU stat does when it is not told otherwise.
+  const stat = `%n${nonce}%f %s %u %g %Y %Z %d.%i %y|%z${nonce}%N${nonce}`;
+  return `LC_ALL=C TZ=UTC0 QUOTING_STYLE=literal; export LC_ALL TZ QUOTING_STYLE
+__moor_walk() {
+  for entry in "$1"/* "$1"/.[!.]* "$1"/..?*; do
+    if [ ! -e "$entry" ] && [ ! -L "$entry" ]; then continue; fi
+    case \${entry##*/} in ${OUR_PREFIX}*) continue ;; esac
+    printf '%s\\000' "$entry"
+    if [ -d "$entry" ] && [ ! -L "$entry" ]; then
+      if [ -r "$entry" ] && [ -x "$entry" ]; then ( __moor_walk "$entry" ); else printf '!%s\\000' "$entry" >&2; fi
+    fi
+  done
+}
+${enterRoot(root)}
+[ -r . ] || exit 92
+printf '%s\\000%s\\000' "$PWD" "\${EPOCHSECONDS:-$(date +%s)}"
+if find . -maxdepth 0 -printf '' 2>/dev/null; then
+  printf 'G\\000%s\\000' "$(find . -maxdepth 0 -printf %D)"
+  ${
+    listed
+      ? `exec xargs -0 sh -c 'exec find "$@" -maxdepth 0 -printf "%m %s %U %G %T@ %C@ %D.%i %y %p\\0%l\\0"' sh`
+      : `exec find . -xdev -mindepth 1${only} ${closed} -printf '!${gnu}' -o -printf '${gnu}'`
+  }
+fi
+[ -n "$__moor_stat_option" ] && command -v xargs >/dev/null 2>&1 || exit 93
+printf 'S\\000%s\\000' "$(stat -c %d .)"
+{ ${
+    listed
+      ? "cat"
+      : `if find . -maxdepth 0 -print0 >/dev/null 2>&1; then find . -xdev${only} -print0; else __moor_walk .; fi`
+  }; } | xargs -0 stat -c '${stat}'
+exit 0`;
+}
+
+export async function scanTree(
+  system: SystemShell,
+  root: string,
+  { paths, timeoutMs = limits.treeTimeoutMs, abortSignal }: TreeScanOptions = {},
+): Promise<TreeScan> {
+  const listed = paths?.filter(isInside).sort(byPath);
+  if (listed?.length === 0) return { root, entries: [], closed: [] };
+  const nonce = `/${randomBytes(12).toString("hex")}/`;
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  const { exitCode, stderr } = await system.run(scanScript(root, nonce, listed !== undefined), {
+    timeoutMs,
+    ...(abortSignal && { abortSignal }),
+    ...(listed && { stdin: pathList(listed) }),
+    onStdout: (chunk) => {
+      bytes += chunk.length;
+      if (bytes > SCAN_MAX_BYTES) throw tooMany(root);
+      chunks.push(chunk);
+    },
+  });
+  // xargs tells by its exit code of entries that went away meanwhile.
+  const isTold = !(exitCode >= 91 && exitCode <= 94) && bytes > 0;
+  if (!isTold) throw rootError(exitCode, "scan", root, stderr);
+  return parseScan(Buffer.concat(chunks).toString("latin1"), nonce, stderr);
+}
+
+function parseScan(text: string, nonce: string, stderr: string): TreeScan {
+  const fields = new Fields(text);
+  const root = textOf(fields.next()) ?? "/";
+  const takenAt = Number(fields.next());
+  const form = fields.next();
+  const device = fields.next();
+  const closed: string[] = [];
+  const entries =
+    form === "G"
+      ? parseGnu(fields, takenAt, device, closed)
+      : parseStat(fields.rest(), nonce, takenAt, device, closed);
+  if (entries.length > limits.treeMaxEntries) throw tooMany(root);
+  if (form === "S") closed.push(...closedBy(stderr, entries));
+  entries.sort((a, b) => byPath(a.path, b.path));
+  return { root, entries, closed: [...new Set(closed)].sort(byPath) };
+}
+
+function parseGnu(fields: Fields, takenAt: number, device: string, closed: string[]): TreeEntry[] {
+  const entries: TreeEntry[] = [];
+  while (!fields.ended) {
+    const line = fields.next();
+    const linkTarget = fields.next();
+    const isClosed = line.startsWith("!");
+    const [mode = "", size = "", uid = "", gid = "", modified = "", changed = "", inode = "", type = ""] =
+      line.slice(isClosed ? 1 : 0).split(" ", 8);
+    const lead = mode.length + size.length + uid.length + gid.length + modified.length + changed.length;
+    const path = line.slice((isClosed ? 1 : 0) + lead + inode.length + type.length + 8).replace(/^\.\//, "");
+    const kind = GNU_KINDS[type] ?? "device";
+    if (isClosed || (kind === "directory" && !inode.startsWith(`${device}.`))) closed.push(path);
+    entries.push({
+      path,
+      kind,
+      mode: Number.parseInt(mode, 8),
+      size: kind === "file" ? Number(size) : 0,
+      uid: Number(uid),
+      gid: Number(gid),
+      modifiedAt: Math.floor(Number.parseFloat(modified)),
+      stamp: `${size}.${modified}.${changed}.${inode}`,
+      settled: isSettled(changed, takenAt),
+      ...(kind === "symlink" && { linkTarget }),
+    });
+  }
+  return entries;
+}
+
+/** Records of stat: name, nonce, numbers, nonce, name and target, nonce. */
+function parseStat(
+  text: string,
+  nonce: string,
+  takenAt: number,
+  device: string,
+  closed: string[],
+): TreeEntry[] {
+  const entries: TreeEntry[] = [];
+  const pieces = text.split(nonce);
+  for (let index = 0; index + 2 < pieces.length; index += 3) {
+    const named = (pieces[index] ?? "").replace(/^\n/, "");
+    if (named === ".") continue;
+    const path = named.replace(/^\.\//, "");
+    const [numbers = "", changedText = ""] = (pieces[index + 1] ?? "").split("|");
+    const [raw = "", size = "", uid = "", gid = "", modified = "", changed = "", inode = "", ...times] =
+      numbers.split(" ");
+    const bits = Number.parseInt(raw, 16);
+    const kind = MODE_KINDS[(bits >> 12) & 0xf] ?? "device";
+    if (kind === "directory" && !inode.startsWith(`${device}.`)) closed.push(path);
+    const words = pieces[index + 2] ?? "";
+    const fraction = /\.(\d+)/.exec(changedText)?.[1] ?? "0";
+    entries.push({
+      path,
+      kind,
+      mode: bits & 0o7777,
+      size: kind === "file" ? Number(size) : 0,
+      uid: Number(uid),
+      gid: Number(gid),
+      modifiedAt: Number(modified),
+      stamp: `${size}.${times.join(" ")}.${changedText}.${inode}`,
+      settled: isSettled(`${changed}.${fraction}`, takenAt),
+      ...(kind === "symlink" && { linkTarget: targetIn(words, named) }),
+    });
+  }
+  return entries;
+}
+
+/** The target in `'NAME' -> 'TARGET'` or `NAME -> TARGET`. */
+function targetIn(words: string, name: string): string {
+  const quoted = `'${name}' -> '`;
+  if (words.startsWith(quoted)) return words.slice(quoted.length, -1);
+  return words.slice(name.length + " -> ".length);
+}
+
+/** Where the clock has a fraction it ticks every few milliseconds, else every second. */
+function isSettled(changed: string, takenAt: number): boolean {
+  const [seconds = "0", fraction = ""] = changed.split(".");
+  const grain = /[1-9]/.test(fraction) ? 1 : 2;
+  return Number(seconds) < takenAt - grain;
+}
+
+/** Folders that find or the loop could not look into, by what they said. */
+function closedBy(stderr: string, entries: readonly TreeEntry[]): string[] {
+  const said = Buffer.from(stderr, "utf8").toString("latin1");
+  if (!/Permission denied|\0/.test(said)) return [];
+  return entries
+    .filter(({ kind, path }) => {
+      if (kind !== "directory") return false;
+      return said.includes(`./${path}: Permission denied`) || said.includes(`!./${path}\0`);
+    })
+    .map(({ path }) => path);
+}
+
+const GNU_KINDS: Readonly<Record<string, FileKind>> = {
+  f: "file",
+  d: "directory",
+  l: "symlink",
+  p: "fifo",
+  s: "socket",
+};
+const MODE_KINDS: Readonly<Record<number, FileKind>> = {
+  1: "fifo",
+  4: "directory",
+  8: "file",
+  10: "symlink",
+  12: "socket",
+};
+
+/** Texts that end in NUL, one after the other. */
+class Fields {
+  readonly #text: string;
+  #at = 0;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  get ended(): boolean {
+    return this.#at >= this.#text.length;
+  }
+
+  next(): string {
+    const end = this.#text.indexOf("\0", this.#at);
+    if (end < 0) throw new MoorageError("INTERNAL", "Cannot scan: the answer ends early");
+    const field = this.#text.slice(this.#at, end);
+    this.#at = end + 1;
+    return field;
+  }
+
+  rest(): string {
+    return this.#text.slice(this.#at);
+  }
+}
+
+function tooMany(root: string): MoorageError {
+  return new MoorageError(
+    "FILE_TOO_LARGE",
+    `Cannot scan "${root}": it has more than ${limits.treeMaxEntries} entries`,
+    { suggestion: "Choose a smaller folder." },
+  );
+}

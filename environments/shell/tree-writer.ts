@@ -1,0 +1,277 @@
+/**
+ * `TreeWriter` inside an environment. Contents go into a folder of our own inside the root, as archives of what that
+ * folder is to hold; one script then moves everything in place, folder by folder, so that a thousand files of one
+ * folder cost one program.
+ */
+import { randomBytes } from "node:crypto";
+import { MoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
+import type { EnvironmentTree, TreeChanges, TreeOutcome, TreeWriter } from "../base.ts";
+import { judgeOutcome, requireInside } from "../tree/host-writer.ts";
+import { byPath, foldersOn, OUR_PREFIX, parentOf } from "../tree/names.ts";
+import { encodeTarHeader, TAR_END, tarPadding } from "../tree/tar.ts";
+import { quote } from "./quote.ts";
+import type { SystemShell } from "./stream.ts";
+import { enterRoot, rootError } from "./tree-run.ts";
+
+type Staged = Parameters<TreeWriter["stage"]>[0];
+
+/** Words of one command line, bytes: well below what any kernel allows. */
+const LINE_BYTES = 64 * 1024;
+const STAGE_PREFIX = `${OUR_PREFIX}stage-`;
+
+export class ShellWriter implements TreeWriter {
+  readonly #system: SystemShell;
+  readonly #root: string;
+  readonly #scan: EnvironmentTree["scan"];
+  readonly #stage = `${STAGE_PREFIX}${randomBytes(8).toString("hex")}`;
+  readonly #files = new Map<string, Staged>();
+  #begun = false;
+  #ended = false;
+  #batch: Uint8Array[] = [];
+  #batchBytes = 0;
+
+  constructor(system: SystemShell, root: string, scan: EnvironmentTree["scan"]) {
+    this.#system = system;
+    this.#root = root;
+    this.#scan = scan;
+  }
+
+  async stage(file: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
+    if (this.#ended) throw new TypeError("The writer has ended");
+    requireInside(file.path);
+    if (file.size > limits.treeBatchBytes) await this.#stageLarge(file, content);
+    else await this.#stageSmall(file, content);
+    this.#files.set(file.path, file);
+  }
+
+  unstage(path: string): void {
+    // Its content stays in the folder for staged files, and goes with it.
+    this.#files.delete(path);
+  }
+
+  async finish(changes: TreeChanges): Promise<TreeOutcome> {
+    const { remove = [], folders = [], links = [], modes = [] } = changes;
+    for (const list of [folders, links, modes]) for (const { path } of list) requireInside(path);
+    remove.forEach(requireInside);
+    try {
+      for (const { path, target } of links) {
+        this.#add([
+          encodeTarHeader({ path, type: "symlink", size: 0, mode: 0o777, modifiedAt: 0, linkTarget: target }),
+        ]);
+        if (this.#batchBytes > limits.treeBatchBytes) await this.#flush();
+      }
+      await this.#flush();
+      const script = Buffer.from(this.#finishScript(changes), "latin1");
+      const { exitCode, stderr } = await this.#system.run(
+        `${this.#enter(true)}\ncat >"$s/.run" && . "./$s/.run"\nrm -rf -- "$s"`,
+        { stdin: script, timeoutMs: limits.treeTimeoutMs },
+      );
+      if (exitCode !== 0) throw rootError(exitCode, "write", this.#root, stderr);
+      this.#ended = true;
+      const outcome = await judgeOutcome(
+        this.#scan,
+        this.#root,
+        [...this.#files.values()],
+        changes,
+        new Map(),
+      );
+      return { ...outcome, failed: outcome.failed.map((each) => withReason(each, stderr)) };
+    } finally {
+      await this.discard();
+    }
+  }
+
+  async discard(): Promise<void> {
+    if (this.#ended) return;
+    this.#ended = true;
+    if (!this.#begun) return;
+    await this.#system.run(`cd -P -- ${quote(this.#root)} && rm -rf -- ./${this.#stage}`);
+  }
+
+  /** Goes to the root and sees to the folder for staged files; those that a dead writer left an hour ago go. */
+  #enter(first: boolean): string {
+    const sweep = `find . -maxdepth 1 -name '${STAGE_PREFIX}*' -mmin +60 -exec rm -rf {} + 2>/dev/null`;
+    const make = first && !this.#begun ? `\n${sweep}\n( umask 077; mkdir "$s" ) || exit 92` : "";
+    this.#begun = true;
+    return `LC_ALL=C EXTRACT_UNSAFE_SYMLINKS=1; export LC_ALL EXTRACT_UNSAFE_SYMLINKS
+${enterRoot(this.#root)}
+s=${this.#stage}${make}`;
+  }
+
+  async #stageSmall(file: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
+    const chunks: Uint8Array[] = [];
+    let bytes = 0;
+    for await (const chunk of content) {
+      chunks.push(chunk);
+      bytes += chunk.length;
+    }
+    checkSize(file, bytes);
+    const { path, size, mode, modifiedAt, owner } = file;
+    this.#add([
+      encodeTarHeader({ path, type: "file", size, mode, modifiedAt, ...owner }),
+      ...chunks,
+      tarPadding(size),
+    ]);
+    if (this.#batchBytes > limits.treeBatchBytes) await this.#flush();
+  }
+
+  /** A file that is too large for one request is put together from parts. */
+  async #stageLarge(file: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
+    await this.#flush();
+    const target = `"$s"/${quote(file.path)}`;
+    let part: Uint8Array[] = [];
+    let partBytes = 0;
+    let bytes = 0;
+    const send = async (command: string) => {
+      const script = Buffer.from(command, "latin1");
+      // The script's own words may be no UTF-8, so it comes before the bytes that it reads; head would read too far.
+      const { exitCode, stderr } = await this.#system.run(
+        `${this.#enter(true)}\ndd bs=1 count=${script.length} of="$s/.run" 2>/dev/null && . "./$s/.run"`,
+        { stdin: Buffer.concat([script, ...part]), timeoutMs: limits.treeTimeoutMs },
+      );
+      if (exitCode !== 0) throw rootError(exitCode, "write", this.#root, stderr);
+      part = [];
+      partBytes = 0;
+    };
+    const folder = parentOf(file.path);
+    const make = `( umask 077; mkdir -p "$s"/${quote(folder)} ) && `;
+    for await (const chunk of content) {
+      part.push(chunk);
+      partBytes += chunk.length;
+      bytes += chunk.length;
+      if (partBytes >= limits.treeBatchBytes) await send(`${make}cat >>${target}`);
+    }
+    checkSize(file, bytes);
+    const own = file.owner
+      ? `; [ "$(id -u)" != 0 ] || chown ${file.owner.uid}:${file.owner.gid} ${target}`
+      : "";
+    await send(
+      `${make}cat >>${target}${own}; chmod ${file.mode.toString(8)} ${target} && touch -d @${file.modifiedAt} ${target}`,
+    );
+  }
+
+  #add(parts: readonly Uint8Array[]): void {
+    for (const part of parts) {
+      this.#batch.push(part);
+      this.#batchBytes += part.length;
+    }
+  }
+
+  async #flush(): Promise<void> {
+    if (this.#batchBytes === 0) return;
+    const archive = Buffer.concat([...this.#batch, TAR_END]);
+    this.#batch = [];
+    this.#batchBytes = 0;
+    const { exitCode, stderr } = await this.#system.run(
+      `${this.#enter(true)}\ncommand -v tar >/dev/null 2>&1 || exit 93\numask 077; tar -x -p -f - -C "./$s"`,
+      { stdin: archive, timeoutMs: limits.treeTimeoutMs },
+    );
+    if (exitCode === 0) return;
+    if (/No space left|quota exceeded/.test(stderr)) {
+      throw new MoorageError("STORAGE_FULL", `Cannot write into "${this.#root}": no space left`);
+    }
+    throw rootError(exitCode, "write", this.#root, stderr);
+  }
+
+  /** Its bytes are the names' own, so it is handed in as data and read by the shell. */
+  #finishScript({ remove = [], folders = [], links = [], modes = [] }: TreeChanges): string {
+    const placed = [...this.#files.values(), ...links].map(({ path }) => path);
+    const made = folders.map(({ path }) => path);
+    const touched = new Set([...placed, ...remove, ...made].map(parentOf));
+    const kinds = [...folders, ...modes];
+    return [
+      // A folder that its owner may not write to is opened; its own mode is among what is set at the end.
+      ...[...touched].sort(byPath).flatMap(openFolder),
+      // rm leaves the folders; those then go from the deepest up, each only when it is empty.
+      ...inFolders(remove, (folder, words) => `${noLink(folder)} && rm -f -- ${words}`).reverse(),
+      ...inFolders(remove, (folder, words) => `${noLink(folder)} && rmdir -- ${words}`).reverse(),
+      ...inFolders(made, (folder, words) => `${noLink(folder)} && mkdir -p -- ${words}`),
+      ...[...Map.groupBy(placed, parentOf)]
+        .sort(([a], [b]) => byPath(a, b))
+        .flatMap(([folder, paths]) => moveLines(folder, paths)),
+      ...[...Map.groupBy(kinds, ({ mode }) => mode)]
+        .flatMap(([mode, entries]) => {
+          const octal = mode.toString(8).padStart(4, "0");
+          return inFolders(
+            entries.map(({ path }) => path),
+            (folder, words) =>
+              `${noLink(folder)} && find ${words} -maxdepth 0 ! -type l -exec chmod ${octal} {} +`,
+          );
+        })
+        .reverse(),
+      ":",
+      "",
+    ].join("\n");
+  }
+}
+
+function openFolder(folder: string): string[] {
+  if (folder === "") return [];
+  const word = here(folder);
+  return [
+    `${noLink(folder)} && [ -d ${word} ] && { [ ! -w ${word} ] || [ ! -x ${word} ]; } && chmod u+rwx ${word}`,
+  ];
+}
+
+/** Moves staged files into one folder. */
+function moveLines(folder: string, paths: readonly string[]): string[] {
+  const target = folder === "" ? "." : here(folder);
+  const up = "../".repeat(folder === "" ? 1 : folder.split("/").length + 1);
+  const destination = quote(`${up}${folder === "" ? "" : `${folder}/`}`);
+  const enter = folder === "" ? '"$s"' : `"$s"/${quote(folder)}`;
+  const names = paths.map((path) => path.slice(folder === "" ? 0 : folder.length + 1));
+  return batches(names.map((name) => quote(`./${name}`))).map(
+    (words) =>
+      `${noLink(folder)} && { [ -d ${target} ] || mkdir -p ${target}; } && ( cd ${enter} && mv -f -- ${words} ${destination} )`,
+  );
+}
+
+/** A test that no folder on the way is a link: nothing is done through one. */
+function noLink(folder: string): string {
+  if (folder === "") return ":";
+  const tests = [...foldersOn(folder), folder].map((each) => `[ ! -L ${here(each)} ]`);
+  return tests.join(" && ");
+}
+
+/** A line for as many paths of one folder as it holds, folder by folder, parents first. */
+function inFolders(paths: readonly string[], line: (folder: string, words: string) => string): string[] {
+  return [...Map.groupBy(paths, parentOf)]
+    .sort(([a], [b]) => byPath(a, b))
+    .flatMap(([folder, members]) => batches(members.map(here)).map((words) => line(folder, words)));
+}
+
+function here(path: string): string {
+  return quote(`./${path}`);
+}
+
+function batches(words: readonly string[]): string[] {
+  const whole: string[] = [];
+  let line: string[] = [];
+  let bytes = 0;
+  for (const word of words) {
+    if (bytes + word.length > LINE_BYTES) {
+      whole.push(line.join(" "));
+      line = [];
+      bytes = 0;
+    }
+    line.push(word);
+    bytes += word.length + 1;
+  }
+  return line.length === 0 ? whole : [...whole, line.join(" ")];
+}
+
+function checkSize({ path, size }: Staged, bytes: number): void {
+  if (bytes === size) return;
+  throw new MoorageError("FILE_CHANGED", `Cannot write "${path}": ${bytes} of ${size} bytes came`);
+}
+
+/** What a program said of the path, where it said something. */
+function withReason(
+  { path, reason }: { readonly path: string; readonly reason: string },
+  stderr: string,
+): { readonly path: string; readonly reason: string } {
+  const name = Buffer.from(path.slice(path.lastIndexOf("/") + 1), "latin1").toString("utf8");
+  const line = stderr.split("\n").find((each) => each.includes(name));
+  return { path, reason: line === undefined ? reason : `${reason}: ${line.trim()}` };
+}

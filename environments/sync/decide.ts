@@ -1,0 +1,69 @@
+/** What a mirror has to do, from what both sides are and what they were. Content decides; clocks have no say. */
+import { foldersOn, isUnder } from "../tree/names.ts";
+import { stateOf, type View } from "./side.ts";
+
+export type Direction = "push" | "pull" | "both";
+
+export interface Decision {
+  /** To be made there as it is here, deletions too. */
+  readonly push: readonly string[];
+  /** To be made here as it is there. */
+  readonly pull: readonly string[];
+  /** Changed on both sides, and not in the same way. */
+  readonly conflicts: readonly string[];
+  /** The same on both sides. */
+  readonly equal: readonly string[];
+  /** Changed there only, where it must not come from. */
+  readonly held: readonly { readonly path: string; readonly reason: string }[];
+}
+
+/**
+ * @param mayPull why what is there must not come here; null when it may
+ */
+export function decide(
+  here: View,
+  there: View,
+  base: ReadonlyMap<string, string>,
+  direction: Direction,
+  mayPull: (path: string) => string | null,
+): Decision {
+  const push: string[] = [];
+  const pull: string[] = [];
+  const conflicts: string[] = [];
+  const equal: string[] = [];
+  const held: { path: string; reason: string }[] = [];
+  const closed = [...here.unreadable, ...there.unreadable];
+  for (const path of new Set([...here.entries.keys(), ...there.entries.keys(), ...base.keys()])) {
+    if (closed.some((folder) => path === folder || isUnder(path, folder))) continue;
+    const [ours, theirs, was] = [stateOf(here, path), stateOf(there, path), base.get(path)];
+    const bothFolders = ours?.startsWith("folder") && theirs?.startsWith("folder");
+    if (ours === theirs && !ours?.endsWith("?")) equal.push(path);
+    else if (theirs === was || (bothFolders && ours !== was)) push.push(path);
+    else {
+      const reason = mayPull(path);
+      if (reason !== null) {
+        // Where nothing may come from, what is here still goes there unless that was changed.
+        held.push({ path, reason });
+      } else if (ours === was) pull.push(path);
+      else conflicts.push(path);
+    }
+  }
+  const goesThere = new Set(direction === "pull" ? [] : push);
+  const comesHere = new Set(direction === "push" ? [] : pull);
+  keepFullFolders(goesThere, here, there);
+  keepFullFolders(comesHere, there, here);
+  return {
+    push: [...goesThere].sort(),
+    pull: [...comesHere].sort(),
+    conflicts: conflicts.sort(),
+    equal,
+    held,
+  };
+}
+
+/** A folder is removed only when nothing in it stays: what is not mirrored, new, or in conflict keeps it. */
+function keepFullFolders(paths: Set<string>, from: View, to: View): void {
+  const isGone = (path: string) => paths.has(path) && !from.entries.has(path);
+  const staying = new Set(to.all.filter(({ path }) => !isGone(path)).flatMap(({ path }) => foldersOn(path)));
+  for (const path of paths) if (isGone(path) && staying.has(path)) paths.delete(path);
+}

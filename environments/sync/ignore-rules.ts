@@ -1,0 +1,64 @@
+/** Which paths `.gitignore` files leave out, as git reads them: nested files, later and deeper rules first. */
+import ignore, { type Ignore } from "ignore";
+import { parentOf } from "../tree/names.ts";
+
+/** Names of files with rules. */
+export const IGNORE_FILE = ".gitignore";
+/** Rules of one repository that are not part of it. */
+export const EXCLUDE_FILE = ".git/info/exclude";
+
+export class IgnoreRules {
+  /** By folder. */
+  readonly #rules = new Map<string, Ignore>();
+  readonly #folders = new Map<string, boolean>();
+
+  /** @param files contents of the files with rules, by path */
+  constructor(files: ReadonlyMap<string, string>) {
+    const exclude = files.get(EXCLUDE_FILE);
+    if (exclude !== undefined) this.#at("").add(exclude);
+    for (const [path, text] of files) if (path !== EXCLUDE_FILE) this.#at(parentOf(path)).add(text);
+  }
+
+  /** Whether the path, or a folder that it is in, is left out. git's own folder never is. */
+  ignores(path: string, isFolder: boolean): boolean {
+    if (path.split("/").includes(".git")) return false;
+    if (!isFolder) return this.#judge(path, false);
+    const known = this.#folders.get(path);
+    if (known !== undefined) return known;
+    const ignored = this.#judge(path, true);
+    this.#folders.set(path, ignored);
+    return ignored;
+  }
+
+  #judge(path: string, isFolder: boolean): boolean {
+    const parent = parentOf(path);
+    // What is in a folder that is left out cannot be taken in again.
+    if (parent !== "" && this.ignores(parent, true)) return true;
+    for (let folder = parent; ; folder = parentOf(folder)) {
+      const rules = this.#rules.get(folder);
+      const verdict =
+        rules && ownVerdict(rules, folder === "" ? path : path.slice(folder.length + 1), isFolder);
+      if (verdict !== undefined && verdict !== null) return verdict;
+      if (folder === "") return false;
+    }
+  }
+
+  #at(folder: string): Ignore {
+    let rules = this.#rules.get(folder);
+    if (!rules) {
+      rules = ignore({ ignorecase: false, allowRelativePaths: true });
+      this.#rules.set(folder, rules);
+    }
+    return rules;
+  }
+}
+
+/** What the rules say of the path itself; null when nothing, or only something of a folder that it is in. */
+function ownVerdict(rules: Ignore, path: string, isFolder: boolean): boolean | null {
+  const text = Buffer.from(path, "latin1").toString("utf8");
+  const { ignored, unignored } = rules.test(isFolder ? `${text}/` : text);
+  if (unignored) return false;
+  if (!ignored) return null;
+  const parent = parentOf(text);
+  return parent !== "" && rules.test(`${parent}/`).ignored ? null : true;
+}

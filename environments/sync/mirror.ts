@@ -1,0 +1,426 @@
+/**
+ * Mirrors a folder of the host into an environment and back. The environment is not trusted: nothing is written
+ * outside the host's folder, through a link, into our own state, into `.git` or over what the ignore rules name.
+ */
+import { createHash } from "node:crypto";
+import { lstatSync, realpathSync } from "node:fs";
+import { relative } from "node:path";
+import { MoorageError } from "../../src/errors.ts";
+import type { BaseEnvironment, TreeChanges, TreeEntry, TreeOutcome } from "../base.ts";
+import { createHostTree } from "../tree/host.ts";
+import { bytesOf, foldersOn, isUnder, showName } from "../tree/names.ts";
+import { baselineFile, readBaseline, writeBaseline } from "./baseline.ts";
+import { type Decision, type Direction, decide } from "./decide.ts";
+import { EXCLUDE_FILE, IGNORE_FILE, IgnoreRules } from "./ignore-rules.ts";
+import { learn, type Side, stateOf, type View, viewSide } from "./side.ts";
+
+export interface SyncOptions {
+  readonly direction: Direction;
+  /** Says what would be done and does nothing. @default false */
+  readonly dryRun?: boolean;
+  /** Our own state; what is in it, or would be, is never mirrored. */
+  readonly stateDir: string;
+  /** Whether names that differ in case alone are one file on the host. @default what the host's folder does */
+  readonly ignoresCase?: boolean;
+  readonly onProgress?: (progress: { readonly message: string; readonly fraction: number }) => void;
+  readonly abortSignal?: AbortSignal;
+}
+
+export interface SyncReport {
+  /** Changed in the environment, deletions too. */
+  readonly pushed: readonly string[];
+  /** Changed on the host. */
+  readonly pulled: readonly string[];
+  /** Changed on both sides: both stay, and the environment's content is beside the host's under `copy`. */
+  readonly conflicts: readonly { readonly path: string; readonly copy: string | null }[];
+  /** What was not mirrored, and why. */
+  readonly skipped: readonly { readonly path: string; readonly reason: string }[];
+}
+
+/** Files of one go, after which the baseline is kept, so that what broke off goes on from there. */
+const BATCH_FILES = 4_000;
+const BATCH_BYTES = 256 * 1024 * 1024;
+const CONFLICT = /\.conflict-[0-9a-f]{8}$/;
+
+/**
+ * Runs one mirror. Two of the same pair must not run at once.
+ *
+ * @throws {MoorageError} FILE_MISSING, NOT_A_DIRECTORY for the folder; ABORTED; ENVIRONMENT_*; what was done by then stays
+ */
+export async function mirror(
+  hostFolder: string,
+  environment: BaseEnvironment,
+  options: SyncOptions,
+): Promise<SyncReport> {
+  const { direction, stateDir, abortSignal, dryRun = false } = options;
+  await environment.start();
+  await environment.files.mkdir(environment.workspace);
+  const tree = createHostTree();
+  const bound = abortSignal ? { abortSignal } : {};
+  const [hereScan, thereScan] = await Promise.all([
+    tree.scan(hostFolder, bound),
+    environment.tree.scan(environment.workspace, bound),
+  ]);
+  const here: Side = { tree, root: hereScan.root };
+  const there: Side = { tree: environment.tree, root: thereScan.root };
+  const isHost = environment.info().exposedHostPaths.includes("/");
+  if (isHost && here.root === there.root) {
+    return {
+      pushed: [],
+      pulled: [],
+      conflicts: [],
+      skipped: [{ path: "", reason: "both sides are one folder" }],
+    };
+  }
+  const place = isHost ? "" : await environment.tree.identity();
+  const file = baselineFile(stateDir, here.root, `${environment.backend}:${place}:${there.root}`);
+  const base = await readBaseline(file);
+  // A side that was emptied or made anew begins anew: nobody's folder goes because of that.
+  if (hereScan.entries.length === 0 || thereScan.entries.length === 0) base.states.clear();
+  const rules = new IgnoreRules(await ruleFiles(here, hereScan.entries, there, thereScan.entries));
+  const ownState = ownFolders(here.root, stateDir);
+  const skipped = new Map<string, string>();
+  const isMirrored = ({ path, kind }: TreeEntry): boolean => {
+    if (kind !== "file" && kind !== "directory" && kind !== "symlink") {
+      skipped.set(path, `it is a ${kind}`);
+      return false;
+    }
+    const folded = fold(path);
+    if (ownState.some((folder) => folded === folder || isUnder(folded, folder))) return false;
+    return !CONFLICT.test(path) && !rules.ignores(path, kind === "directory");
+  };
+  const inBoth = pathsInBoth(hereScan.entries, thereScan.entries);
+  // What one side alone has, and always had alone, is hashed on its way.
+  const needsHash = (path: string) => dryRun || inBoth.has(path) || base.states.has(path);
+  const watch = { isMirrored, needsHash, ...bound };
+  const [hereView, thereView] = await Promise.all([
+    viewSide(here, hereScan, base.here, watch),
+    viewSide(there, thereScan, base.there, watch),
+  ]);
+  for (const view of [hereView, thereView])
+    for (const path of view.unreadable) skipped.set(path, "it cannot be read, or is another file system");
+  // The scan left them out on purpose; they must not look deleted.
+  for (const path of base.states.keys()) {
+    const entry = hereView.entries.get(path) ?? thereView.entries.get(path);
+    if (!entry && rules.ignores(path, base.states.get(path)?.startsWith("folder") ?? false))
+      base.states.delete(path);
+  }
+  const collisions = collisionsOf(hereView, thereView, options.ignoresCase ?? hostIgnoresCase(here.root));
+  const mayPull = (path: string): string | null => {
+    if (path.split("/").some((part) => part.toLowerCase() === ".git"))
+      return "git's own files never come from an environment";
+    return [path, ...foldersOn(path)].flatMap((each) => collisions.get(each) ?? [])[0] ?? null;
+  };
+  const decision = decide(hereView, thereView, base.states, direction, mayPull);
+  if (direction !== "push") for (const { path, reason } of decision.held) skipped.set(path, reason);
+  if (dryRun) return report(decision, [], skipped);
+
+  for (const path of decision.equal) note(base.states, path, stateOf(hereView, path));
+  const save = () =>
+    writeBaseline(file, { states: base.states, here: hereView.stamps, there: thereView.stamps });
+  const run = (
+    from: Side,
+    fromView: View,
+    to: Side,
+    toView: View,
+    paths: readonly string[],
+    message: string,
+  ) => transfer({ from, fromView, to, toView, paths, message, base: base.states, skipped, save, options });
+  const pushed = await run(here, hereView, there, thereView, decision.push, "sending");
+  const pulled = await run(there, thereView, here, hereView, decision.pull, "fetching");
+  const copies =
+    direction === "push"
+      ? []
+      : await keepConflicts(decision.conflicts, there, thereView, here, hereView, skipped);
+  await save();
+  return report({ ...decision, push: pushed, pull: pulled }, copies, skipped);
+}
+
+interface Transfer {
+  readonly from: Side;
+  readonly fromView: View;
+  readonly to: Side;
+  readonly toView: View;
+  readonly paths: readonly string[];
+  readonly message: string;
+  readonly base: Map<string, string>;
+  readonly skipped: Map<string, string>;
+  readonly save: () => Promise<void>;
+  readonly options: SyncOptions;
+}
+
+/** Makes the paths on one side what they are on the other, in goes that each leave a whole state behind. */
+async function transfer(work: Transfer): Promise<readonly string[]> {
+  const { fromView, toView, paths } = work;
+  if (paths.length === 0) return [];
+  const present = paths.flatMap((path) => fromView.entries.get(path) ?? []);
+  const folders = present
+    .filter(({ kind }) => kind === "directory")
+    .map(({ path, mode }) => ({ path, mode }));
+  const links = present.flatMap(({ path, linkTarget }) =>
+    linkTarget === undefined ? [] : [{ path, target: linkTarget }],
+  );
+  const files = present.filter(({ kind }) => kind === "file");
+  // What is gone, and what is of another kind there.
+  const remove = paths.filter((path) => {
+    const [next, now] = [fromView.entries.get(path), toView.entries.get(path)];
+    return now !== undefined && (next === undefined || next.kind !== now.kind);
+  });
+  const done: string[] = [];
+  const totalBytes = files.reduce((sum, { size }) => sum + size, 0) + 1;
+  const progress = { bytes: 0, totalBytes };
+  const goes = batchesOf(files);
+  for (const [index, batch] of goes.entries()) {
+    const isFirst = index === 0;
+    const changes: TreeChanges = { folders, ...(isFirst && { remove, links }) };
+    done.push(...(await oneGo(work, batch, changes, progress)));
+    await work.save();
+  }
+  return done;
+}
+
+async function oneGo(
+  { from, fromView, to, toView, message, base, skipped, options }: Transfer,
+  files: readonly TreeEntry[],
+  changes: TreeChanges,
+  progress: { bytes: number; readonly totalBytes: number },
+): Promise<readonly string[]> {
+  const { onProgress, abortSignal } = options;
+  const writer = to.tree.writer(to.root);
+  const sent = new Map<string, string>();
+  try {
+    const seen = new Map(files.map((entry) => [entry.path, entry]));
+    await from.tree.pack(
+      from.root,
+      files.map(({ path }) => path),
+      async ({ path, size, content }) => {
+        const entry = seen.get(path);
+        if (!entry) return;
+        const sum = createHash("sha256");
+        const tee = async function* () {
+          for await (const chunk of content) {
+            sum.update(chunk);
+            progress.bytes += chunk.length;
+            onProgress?.({ message, fraction: Math.min(1, progress.bytes / progress.totalBytes) });
+            yield chunk;
+          }
+        };
+        await writer.stage({ path, size, mode: entry.mode & 0o777, modifiedAt: entry.modifiedAt }, tee());
+        sent.set(path, sum.digest("hex"));
+      },
+      abortSignal ? { abortSignal } : {},
+    );
+    for (const { path } of files) if (!sent.has(path)) skipped.set(path, "it cannot be read, or went away");
+    abortSignal?.throwIfAborted();
+    const kept = await changedSince(to, toView, [...sent.keys(), ...(changes.remove ?? [])]);
+    for (const path of kept) {
+      writer.unstage(path);
+      skipped.set(path, "it was changed on both sides while the mirror ran");
+    }
+    const remove = (changes.remove ?? []).filter((path) => !kept.has(path));
+    const outcome = await writer.finish({ ...changes, remove });
+    settle(outcome, sent, fromView, base, skipped);
+    for (const path of outcome.done) {
+      const hash = sent.get(path);
+      const entry = fromView.entries.get(path);
+      if (hash !== undefined && entry?.size !== undefined) learn(fromView, entry, hash);
+    }
+    return outcome.done.filter((path) => !kept.has(path));
+  } catch (error) {
+    if (abortSignal?.aborted) throw new MoorageError("ABORTED", "The mirror was cancelled", { cause: error });
+    throw error;
+  } finally {
+    await writer.discard();
+  }
+}
+
+function settle(
+  outcome: TreeOutcome,
+  sent: ReadonlyMap<string, string>,
+  view: View,
+  base: Map<string, string>,
+  skipped: Map<string, string>,
+): void {
+  for (const path of outcome.done) {
+    const hash = sent.get(path);
+    const entry = view.entries.get(path);
+    if (hash !== undefined && entry) base.set(path, `file ${(entry.mode & 0o777).toString(8)} ${hash}`);
+    else note(base, path, stateOf(view, path));
+  }
+  for (const { path, reason } of outcome.failed) skipped.set(path, reason);
+}
+
+/** Paths whose entry is another one than the scan saw: somebody wrote there meanwhile. */
+async function changedSince(to: Side, view: View, paths: readonly string[]): Promise<ReadonlySet<string>> {
+  const changed = new Set<string>();
+  if (paths.length === 0) return changed;
+  const now = new Map((await to.tree.scan(to.root, { paths })).entries.map((entry) => [entry.path, entry]));
+  for (const path of paths) {
+    const [before, after] = [view.entries.get(path), now.get(path)];
+    if (before?.kind === "directory" && after?.kind === "directory") continue;
+    if (before?.stamp !== after?.stamp) changed.add(path);
+  }
+  return changed;
+}
+
+/** Puts the environment's content beside the host's, under a name that says what it is and comes of what it holds. */
+async function keepConflicts(
+  conflicts: readonly string[],
+  there: Side,
+  thereView: View,
+  here: Side,
+  hereView: View,
+  skipped: Map<string, string>,
+): Promise<readonly { readonly path: string; readonly copy: string }[]> {
+  const copies: { path: string; copy: string }[] = [];
+  const files = conflicts.filter((path) => thereView.entries.get(path)?.kind === "file");
+  if (files.length === 0) return copies;
+  const present = new Set(hereView.all.map(({ path }) => path));
+  const writer = here.tree.writer(here.root);
+  try {
+    await there.tree.pack(there.root, files, async ({ path, size, content }) => {
+      const copy = `${path}.conflict-${(thereView.hashes.get(path) ?? "").slice(0, 8)}`;
+      if (!CONFLICT.test(copy)) return;
+      copies.push({ path, copy });
+      if (!present.has(copy)) {
+        await writer.stage(
+          { path: copy, size, mode: 0o600, modifiedAt: Math.floor(Date.now() / 1000) },
+          content,
+        );
+      }
+    });
+    const { failed } = await writer.finish({});
+    for (const { path, reason } of failed) skipped.set(path, reason);
+    const lost = new Set(failed.map(({ path }) => path));
+    return copies.filter(({ copy }) => !lost.has(copy));
+  } finally {
+    await writer.discard();
+  }
+}
+
+/** Files with ignore rules: the host's; an environment's only in folders that the host has no rules in. */
+async function ruleFiles(
+  here: Side,
+  hereEntries: readonly TreeEntry[],
+  there: Side,
+  thereEntries: readonly TreeEntry[],
+): Promise<ReadonlyMap<string, string>> {
+  const texts = new Map<string, string>();
+  const isRules = ({ path, kind, size }: TreeEntry) =>
+    kind === "file" &&
+    size < 1024 * 1024 &&
+    (path === IGNORE_FILE || path.endsWith(`/${IGNORE_FILE}`) || path === EXCLUDE_FILE);
+  for (const [side, entries] of [
+    [here, hereEntries],
+    [there, thereEntries],
+  ] as const) {
+    const paths = entries
+      .filter(isRules)
+      .map(({ path }) => path)
+      .filter((path) => !texts.has(path));
+    await side.tree.pack(
+      side.root,
+      side === there ? paths.filter((path) => path !== EXCLUDE_FILE) : paths,
+      async ({ path, content }) => {
+        const chunks: Buffer[] = [];
+        for await (const chunk of content) chunks.push(chunk);
+        texts.set(path, Buffer.concat(chunks).toString("utf8"));
+      },
+    );
+  }
+  return texts;
+}
+
+/** Our own folders inside the mirrored one, as they compare where case does not matter. */
+function ownFolders(root: string, stateDir: string): readonly string[] {
+  let real = stateDir;
+  try {
+    real = realpathSync(stateDir);
+  } catch {
+    // It is not there yet; its name is protected all the same.
+  }
+  const inside = relative(root, real);
+  return inside === "" || inside.startsWith("..") ? [] : [fold(bytesOf(inside))];
+}
+
+function fold(path: string): string {
+  return Buffer.from(path, "latin1").toString("utf8").normalize("NFC").toLowerCase();
+}
+
+/** Paths of the environment that the host could not hold beside another one. */
+function collisionsOf(here: View, there: View, ignoresCase: boolean): ReadonlyMap<string, string> {
+  const collisions = new Map<string, string>();
+  if (!ignoresCase) return collisions;
+  const byFolded = new Map<string, Set<string>>();
+  for (const path of new Set([...here.entries.keys(), ...there.entries.keys()])) {
+    const key = fold(path);
+    byFolded.set(key, (byFolded.get(key) ?? new Set()).add(path));
+  }
+  for (const twins of byFolded.values()) {
+    if (twins.size < 2) continue;
+    for (const path of twins) {
+      const other = [...twins].find((each) => each !== path) ?? "";
+      collisions.set(path, `on this host it would be the same as ${showName(other)}`);
+    }
+  }
+  return collisions;
+}
+
+/** Whether the folder itself is found under its name in the other case. */
+function hostIgnoresCase(root: string): boolean {
+  const swapped = root.replaceAll(/[a-zA-Z]/g, (letter) =>
+    letter === letter.toLowerCase() ? letter.toUpperCase() : letter.toLowerCase(),
+  );
+  if (swapped === root) return false;
+  try {
+    return lstatSync(swapped, { bigint: true }).ino === lstatSync(root, { bigint: true }).ino;
+  } catch {
+    // Nothing is there under that name.
+    return false;
+  }
+}
+
+function pathsInBoth(a: readonly TreeEntry[], b: readonly TreeEntry[]): ReadonlySet<string> {
+  const first = new Set(a.map(({ path }) => path));
+  return new Set(b.map(({ path }) => path).filter((path) => first.has(path)));
+}
+
+function batchesOf(files: readonly TreeEntry[]): readonly (readonly TreeEntry[])[] {
+  const batches: TreeEntry[][] = [[]];
+  let bytes = 0;
+  for (const entry of files) {
+    const last = batches.at(-1) ?? [];
+    if (last.length > 0 && (last.length >= BATCH_FILES || bytes + entry.size > BATCH_BYTES)) {
+      batches.push([entry]);
+      bytes = entry.size;
+    } else {
+      last.push(entry);
+      bytes += entry.size;
+    }
+  }
+  return batches;
+}
+
+function note(base: Map<string, string>, path: string, state: string | undefined): void {
+  if (state === undefined) base.delete(path);
+  else base.set(path, state);
+}
+
+function report(
+  decision: Pick<Decision, "push" | "pull" | "conflicts">,
+  copies: readonly { readonly path: string; readonly copy: string }[],
+  skipped: ReadonlyMap<string, string>,
+): SyncReport {
+  const copyOf = new Map(copies.map(({ path, copy }) => [path, copy]));
+  return {
+    pushed: decision.push.map(showName).sort(),
+    pulled: decision.pull.map(showName).sort(),
+    conflicts: decision.conflicts.map((path) => {
+      const copy = copyOf.get(path);
+      return { path: showName(path), copy: copy === undefined ? null : showName(copy) };
+    }),
+    skipped: [...skipped]
+      .map(([path, reason]) => ({ path: showName(path), reason }))
+      .sort((a, b) => (a.path < b.path ? -1 : 1)),
+  };
+}

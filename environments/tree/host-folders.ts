@@ -1,0 +1,109 @@
+/**
+ * Folders of the host, entered one after the other without following a link. On Linux an entered folder is an open
+ * descriptor and is named through it, so that what is renamed or replaced by a link afterwards changes nothing;
+ * elsewhere every part of the path is looked at before each use.
+ */
+import { closeSync, constants, lstatSync, mkdirSync, openSync, realpathSync } from "node:fs";
+import { MoorageError } from "../../src/errors.ts";
+import { parentOf } from "./names.ts";
+
+/** Descriptors kept open at once; others are opened again when they are needed. */
+const OPEN_MAX = 64;
+
+export class HostFolders implements Disposable {
+  readonly #root: string;
+  readonly #byDescriptor = process.platform === "linux";
+  /** By path, in order of use. */
+  readonly #open = new Map<string, number>();
+
+  /** @throws {MoorageError} FILE_MISSING, NOT_A_DIRECTORY, FILE_PERMISSION */
+  constructor(root: string) {
+    this.#root = realRoot(root);
+  }
+
+  get root(): string {
+    return this.#root;
+  }
+
+  /** What to hand to the file system for an entry; its folder is entered first. @throws errors of the file system */
+  at(path: string): Buffer {
+    const slash = path.lastIndexOf("/");
+    return Buffer.concat([this.#folder(parentOf(path)), Buffer.from(`/${path.slice(slash + 1)}`, "latin1")]);
+  }
+
+  /** What to hand to the file system for a folder itself, entered. */
+  inside(path: string): Buffer {
+    return this.#folder(path);
+  }
+
+  /** Makes the folders on the way to `path`, and `path` itself. */
+  make(path: string): void {
+    if (path === "") return;
+    try {
+      this.#folder(path);
+    } catch (error) {
+      if (!(error instanceof Error && "code" in error && error.code === "ENOENT")) throw error;
+      this.make(parentOf(path));
+      mkdirSync(this.at(path), { mode: 0o755 });
+    }
+  }
+
+  /** Forgets a folder that is about to be removed or replaced, and what is in it. */
+  forget(path: string): void {
+    for (const [known, descriptor] of this.#open) {
+      if (known !== path && !known.startsWith(`${path}/`)) continue;
+      this.#open.delete(known);
+      closeSync(descriptor);
+    }
+  }
+
+  [Symbol.dispose](): void {
+    for (const descriptor of this.#open.values()) closeSync(descriptor);
+    this.#open.clear();
+  }
+
+  #folder(path: string): Buffer {
+    if (!this.#byDescriptor) return this.#checked(path);
+    const known = this.#open.get(path);
+    if (known !== undefined) {
+      this.#open.delete(path);
+      this.#open.set(path, known);
+      return Buffer.from(`/proc/self/fd/${known}`);
+    }
+    const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
+    const descriptor = openSync(path === "" ? this.#root : this.at(path), flags);
+    this.#open.set(path, descriptor);
+    const [oldest] = this.#open;
+    if (this.#open.size > OPEN_MAX && oldest) {
+      this.#open.delete(oldest[0]);
+      closeSync(oldest[1]);
+    }
+    return Buffer.from(`/proc/self/fd/${descriptor}`);
+  }
+
+  #checked(path: string): Buffer {
+    const whole = Buffer.concat([
+      Buffer.from(this.#root),
+      Buffer.from(path === "" ? "" : `/${path}`, "latin1"),
+    ]);
+    if (path === "") return whole;
+    this.#checked(parentOf(path));
+    if (lstatSync(whole).isDirectory()) return whole;
+    throw Object.assign(new Error("not a directory, or a link"), { code: "ENOTDIR" });
+  }
+}
+
+function realRoot(root: string): string {
+  try {
+    const real = realpathSync(root);
+    if (lstatSync(real).isDirectory()) return real;
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? error.code : "";
+    throw new MoorageError(
+      code === "ENOENT" ? "FILE_MISSING" : code === "ENOTDIR" ? "NOT_A_DIRECTORY" : "FILE_PERMISSION",
+      `Cannot open folder "${root}": ${error instanceof Error ? error.message : String(error)}`,
+      { cause: error },
+    );
+  }
+  throw new MoorageError("NOT_A_DIRECTORY", `Cannot open folder "${root}": not a directory`);
+}

@@ -1,0 +1,239 @@
+/** `TreeWriter` for a folder of this machine. */
+import { randomBytes } from "node:crypto";
+import {
+  chmodSync,
+  chownSync,
+  closeSync,
+  constants,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  symlinkSync,
+  unlinkSync,
+  utimesSync,
+  write,
+} from "node:fs";
+import { promisify } from "node:util";
+import { MoorageError } from "../../src/errors.ts";
+import type { EnvironmentTree, TreeChanges, TreeOutcome, TreeWriter } from "../base.ts";
+import { judgeOwner, ownerLabel } from "../owner.ts";
+import { HostFolders } from "./host-folders.ts";
+import { byPath, foldersOn, isInside, isOurs, OUR_PREFIX, parentOf } from "./names.ts";
+
+type Staged = Parameters<TreeWriter["stage"]>[0];
+
+const writeAt = promisify(write);
+const STAGE_PREFIX = `${OUR_PREFIX}stage-`;
+
+export class HostWriter implements TreeWriter {
+  readonly #folders: HostFolders;
+  readonly #scan: EnvironmentTree["scan"];
+  readonly #files = new Map<string, Staged & { readonly name: string }>();
+  readonly #failed = new Map<string, string>();
+  #stage: string | null = null;
+  #ended = false;
+  #count = 0;
+
+  constructor(root: string, scan: EnvironmentTree["scan"]) {
+    this.#folders = new HostFolders(root);
+    this.#scan = scan;
+  }
+
+  async stage(file: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
+    if (this.#ended) throw new TypeError("The writer has ended");
+    requireInside(file.path);
+    const name = `${this.#stageFolder()}/${this.#count++}`;
+    const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
+    const descriptor = openSync(this.#folders.at(name), flags, 0o600);
+    let bytes = 0;
+    try {
+      for await (const chunk of content) {
+        for (let at = 0; at < chunk.length; ) {
+          const { bytesWritten } = await writeAt(descriptor, chunk, at, chunk.length - at);
+          at += bytesWritten;
+        }
+        bytes += chunk.length;
+      }
+    } finally {
+      closeSync(descriptor);
+    }
+    if (bytes !== file.size) {
+      throw new MoorageError(
+        "FILE_CHANGED",
+        `Cannot write "${file.path}": ${bytes} of ${file.size} bytes came`,
+      );
+    }
+    const at = this.#folders.at(name);
+    if (file.owner && process.getuid?.() === 0) chownSync(at, file.owner.uid, file.owner.gid);
+    chmodSync(at, file.mode);
+    utimesSync(at, file.modifiedAt, file.modifiedAt);
+    this.#files.set(file.path, { ...file, name });
+  }
+
+  unstage(path: string): void {
+    this.#files.delete(path);
+  }
+
+  async finish(changes: TreeChanges): Promise<TreeOutcome> {
+    const { remove = [], folders = [], links = [], modes = [] } = changes;
+    for (const path of [...remove, ...folders.map(pathOf), ...links.map(pathOf), ...modes.map(pathOf)]) {
+      requireInside(path);
+    }
+    try {
+      const opened = new Set<string>();
+      const open = (path: string) => this.#openUp(parentOf(path), opened);
+      for (const path of [...remove].sort(byPath).reverse())
+        this.#attempt(path, () => this.#remove(path, open));
+      for (const { path } of [...folders].sort((a, b) => byPath(a.path, b.path))) {
+        this.#attempt(path, () => {
+          open(path);
+          this.#folders.make(path);
+        });
+      }
+      for (const { path, name } of this.#files.values()) {
+        this.#attempt(path, () => this.#place(name, path, open));
+      }
+      for (const [index, { path, target }] of links.entries()) {
+        this.#attempt(path, () => {
+          const name = `${this.#stageFolder()}/l${index}`;
+          symlinkSync(Buffer.from(target, "latin1"), this.#folders.at(name));
+          this.#place(name, path, open);
+        });
+      }
+      for (const { path, mode } of [...modes, ...[...folders].sort((a, b) => byPath(b.path, a.path))]) {
+        this.#attempt(path, () => {
+          const at = this.#folders.at(path);
+          if (lstatSync(at).isSymbolicLink()) throw new Error("it is a link");
+          chmodSync(at, mode);
+        });
+        opened.delete(path);
+      }
+    } finally {
+      await this.discard();
+    }
+    return this.#outcome(changes);
+  }
+
+  async discard(): Promise<void> {
+    if (this.#ended) return;
+    this.#ended = true;
+    if (this.#stage !== null) {
+      this.#folders.forget(this.#stage);
+      rmSync(this.#folders.at(this.#stage), { recursive: true, force: true });
+    }
+    this.#folders[Symbol.dispose]();
+  }
+
+  /** Makes the folder for staged files, and removes those of writers that died. */
+  #stageFolder(): string {
+    if (this.#stage !== null) return this.#stage;
+    for (const name of readdirSync(this.#folders.inside(""), { encoding: "latin1" })) {
+      if (!name.startsWith(STAGE_PREFIX)) continue;
+      const owner = Buffer.from(name.slice(STAGE_PREFIX.length).split("-")[0] ?? "", "hex").toString("utf8");
+      if (judgeOwner(owner, false) === "dead")
+        rmSync(this.#folders.at(name), { recursive: true, force: true });
+    }
+    this.#stage = `${STAGE_PREFIX}${Buffer.from(ownerLabel()).toString("hex")}-${randomBytes(8).toString("hex")}`;
+    mkdirSync(this.#folders.at(this.#stage), { mode: 0o700 });
+    return this.#stage;
+  }
+
+  #attempt(path: string, step: () => void): void {
+    if (this.#failed.has(path)) return;
+    try {
+      step();
+    } catch (error) {
+      this.#failed.set(path, error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /** A folder that its owner may not write to is opened for the time of the change. */
+  #openUp(folder: string, opened: Set<string>): void {
+    if (folder === "" || opened.has(folder) || process.getuid?.() === 0) return;
+    const stat = lstatSync(this.#folders.at(folder), { throwIfNoEntry: false });
+    if (!stat?.isDirectory() || (stat.mode & 0o300) === 0o300) return;
+    opened.add(folder);
+    chmodSync(this.#folders.at(folder), (stat.mode & 0o7777) | 0o700);
+  }
+
+  #remove(path: string, open: (path: string) => void): void {
+    open(path);
+    let isFolder: boolean;
+    try {
+      isFolder = lstatSync(this.#folders.at(path)).isDirectory();
+    } catch (error) {
+      if (error instanceof Error && "code" in error && error.code === "ENOENT") return;
+      throw error;
+    }
+    this.#folders.forget(path);
+    if (isFolder) rmdirSync(this.#folders.at(path));
+    else unlinkSync(this.#folders.at(path));
+  }
+
+  #place(name: string, path: string, open: (path: string) => void): void {
+    open(path);
+    this.#folders.make(parentOf(path));
+    renameSync(this.#folders.at(name), this.#folders.at(path));
+  }
+
+  async #outcome(changes: TreeChanges): Promise<TreeOutcome> {
+    return judgeOutcome(this.#scan, this.#folders.root, [...this.#files.values()], changes, this.#failed);
+  }
+}
+
+/** Looks at what is there and compares it with what was asked for. */
+export async function judgeOutcome(
+  scan: EnvironmentTree["scan"],
+  root: string,
+  files: readonly Staged[],
+  { remove = [], folders = [], links = [], modes = [] }: TreeChanges,
+  reasons: ReadonlyMap<string, string>,
+): Promise<TreeOutcome> {
+  const wanted = [...folders.map(pathOf), ...files.map(pathOf), ...links.map(pathOf), ...modes.map(pathOf)];
+  // What is removed and then made anew is judged by what it should be.
+  const anew = new Set(wanted);
+  const gone = remove.filter((path) => !anew.has(path));
+  const ways = new Set([...wanted, ...gone].flatMap(foldersOn));
+  const found = (await scan(root, { paths: [...new Set([...wanted, ...gone, ...ways])] })).entries;
+  const kinds = new Map(found.map(({ path, kind }) => [path, kind]));
+  // What lies behind a link is not of this folder.
+  const isOwn = (path: string) => foldersOn(path).every((folder) => kinds.get(folder) === "directory");
+  const present = new Map(found.filter(({ path }) => isOwn(path)).map((entry) => [entry.path, entry]));
+  const done: string[] = [];
+  const failed: { path: string; reason: string }[] = [];
+  const judge = (path: string, holds: boolean, otherwise: string) => {
+    if (holds) done.push(path);
+    else failed.push({ path, reason: reasons.get(path) ?? otherwise });
+  };
+  for (const path of gone) judge(path, !present.has(path), "it is still there");
+  for (const { path, mode } of folders) {
+    const entry = present.get(path);
+    judge(path, entry?.kind === "directory" && entry.mode === mode, "the folder could not be made");
+  }
+  for (const { path, mode } of modes)
+    judge(path, present.get(path)?.mode === mode, "its mode could not be set");
+  for (const { path, size, mode, modifiedAt } of files) {
+    const entry = present.get(path);
+    const holds =
+      entry?.kind === "file" && entry.size === size && entry.modifiedAt === modifiedAt && entry.mode === mode;
+    judge(path, holds && !reasons.has(path), "the file could not be put in place");
+  }
+  for (const { path, target } of links) {
+    judge(path, present.get(path)?.linkTarget === target, "the link could not be put in place");
+  }
+  return { done, failed };
+}
+
+function pathOf({ path }: { readonly path: string }): string {
+  return path;
+}
+
+/** @throws {MoorageError} PATH_DENIED */
+export function requireInside(path: string): void {
+  if (isInside(path) && !isOurs(path)) return;
+  throw new MoorageError("PATH_DENIED", `Cannot write ${JSON.stringify(path)}: it leads out of the folder`);
+}

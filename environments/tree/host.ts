@@ -1,0 +1,212 @@
+/** `tree` for folders of this machine, without any program. */
+import { createHash } from "node:crypto";
+import {
+  type BigIntStats,
+  closeSync,
+  constants,
+  fstatSync,
+  lstatSync,
+  openSync,
+  read,
+  readdirSync,
+  readlinkSync,
+} from "node:fs";
+import { setImmediate as turn } from "node:timers/promises";
+import { promisify } from "node:util";
+import { MoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
+import type { EnvironmentTree, FileKind, TreeEntry, TreeFile, TreeScan, TreeScanOptions } from "../base.ts";
+import { HostFolders } from "./host-folders.ts";
+import { HostWriter } from "./host-writer.ts";
+import { byPath, isInside, isOurs, OUR_PREFIX } from "./names.ts";
+
+/** What sync needs of a folder of the host. */
+export type HostTree = Omit<EnvironmentTree, "capture" | "identity">;
+
+/** Entries looked at before others get their turn. */
+const BATCH = 500;
+const CHUNK_BYTES = 256 * 1024;
+const readAt = promisify(read);
+
+/** Makes the tree of this machine's own folders. */
+export function createHostTree(): HostTree {
+  return { scan, hash, pack, writer: (root) => new HostWriter(root, scan) };
+}
+
+async function scan(root: string, options: TreeScanOptions = {}): Promise<TreeScan> {
+  using folders = new HostFolders(root);
+  const takenAt = Date.now();
+  const entries: TreeEntry[] = [];
+  const closed: string[] = [];
+  const device = lstatSync(folders.root, { bigint: true }).dev;
+  const look = (path: string): TreeEntry | null => {
+    try {
+      const at = folders.at(path);
+      const stat = lstatSync(at, { bigint: true });
+      const target = stat.isSymbolicLink() ? readlinkSync(at, { encoding: "buffer" }) : null;
+      return toEntry(path, stat, target, takenAt);
+    } catch (error) {
+      // It went away meanwhile, or a folder on its way did.
+      if (isGone(error)) return null;
+      throw error;
+    }
+  };
+  if (options.paths) {
+    for (const path of [...options.paths].filter(isInside).sort(byPath)) {
+      const entry = look(path);
+      if (entry) entries.push(entry);
+    }
+    return { root: folders.root, entries, closed };
+  }
+  const waiting = [""];
+  let sinceTurn = 0;
+  for (let folder = waiting.pop(); folder !== undefined; folder = waiting.pop()) {
+    let names: Buffer[];
+    try {
+      if (folder !== "" && lstatSync(folders.at(folder), { bigint: true }).dev !== device) {
+        closed.push(folder);
+        continue;
+      }
+      names = readdirSync(folders.inside(folder), { encoding: "buffer" });
+    } catch (error) {
+      if (isGone(error)) continue;
+      if (folder === "") throw permission(root, error);
+      closed.push(folder);
+      continue;
+    }
+    const inner: string[] = [];
+    for (const name of names.map((each) => each.toString("latin1")).sort(byPath)) {
+      if (name.startsWith(OUR_PREFIX)) continue;
+      const entry = look(folder === "" ? name : `${folder}/${name}`);
+      if (!entry) continue;
+      entries.push(entry);
+      if (entry.kind === "directory") inner.push(entry.path);
+      if (entries.length > limits.treeMaxEntries) throw tooMany(root);
+    }
+    waiting.push(...inner.reverse());
+    sinceTurn += names.length;
+    if (sinceTurn > BATCH) {
+      sinceTurn = 0;
+      await turn();
+      options.abortSignal?.throwIfAborted();
+    }
+  }
+  entries.sort((a, b) => byPath(a.path, b.path));
+  return { root: folders.root, entries, closed };
+}
+
+async function hash(
+  root: string,
+  paths: readonly string[],
+  options: { readonly abortSignal?: AbortSignal } = {},
+): Promise<ReadonlyMap<string, string>> {
+  const hashes = new Map<string, string>();
+  await pack(
+    root,
+    paths,
+    async ({ path, content }) => {
+      const sum = createHash("sha256");
+      for await (const chunk of content) sum.update(chunk);
+      hashes.set(path, sum.digest("hex"));
+    },
+    options,
+  );
+  return hashes;
+}
+
+async function pack(
+  root: string,
+  paths: readonly string[],
+  take: (file: TreeFile) => Promise<void>,
+  options: { readonly abortSignal?: AbortSignal } = {},
+): Promise<void> {
+  using folders = new HostFolders(root);
+  for (const path of paths) {
+    options.abortSignal?.throwIfAborted();
+    if (!isInside(path) || isOurs(path)) continue;
+    let descriptor: number;
+    try {
+      // Without O_NONBLOCK a pipe in the place of a file would be waited for.
+      descriptor = openSync(
+        folders.at(path),
+        constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK,
+      );
+    } catch (error) {
+      if (isGone(error) || isRefused(error)) continue;
+      throw error;
+    }
+    try {
+      const stat = fstatSync(descriptor);
+      if (!stat.isFile()) continue;
+      const { size, mode } = stat;
+      await take({ path, size, mode: mode & 0o7777, content: contentOf(descriptor, path, size) });
+    } finally {
+      closeSync(descriptor);
+    }
+  }
+}
+
+/** Exactly `size` bytes: what is appended meanwhile is not part of them. */
+async function* contentOf(descriptor: number, path: string, size: number): AsyncGenerator<Buffer> {
+  for (let at = 0; at < size; ) {
+    const buffer = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, size - at));
+    const { bytesRead } = await readAt(descriptor, buffer, 0, buffer.length, at);
+    if (bytesRead === 0) {
+      throw new MoorageError("FILE_CHANGED", `Cannot read "${path}": it became shorter while it was read`);
+    }
+    at += bytesRead;
+    yield buffer.subarray(0, bytesRead);
+  }
+}
+
+function toEntry(path: string, stat: BigIntStats, target: Buffer | null, takenAt: number): TreeEntry {
+  const kind = kindOf(stat);
+  // Times are told to the nanosecond, but clocks of file systems tick every few milliseconds.
+  const hasFraction = stat.ctimeNs % 1_000_000_000n !== 0n;
+  const grainMs = hasFraction ? 100 : 2_000;
+  return {
+    path,
+    kind,
+    mode: Number(stat.mode & 0o7777n),
+    size: kind === "file" ? Number(stat.size) : 0,
+    uid: Number(stat.uid),
+    gid: Number(stat.gid),
+    modifiedAt: Number(stat.mtimeNs / 1_000_000_000n),
+    stamp: `${stat.size}.${stat.mtimeNs}.${stat.ctimeNs}.${stat.ino}`,
+    settled: Number(stat.ctimeNs / 1_000_000n) < takenAt - grainMs,
+    ...(target && { linkTarget: target.toString("latin1") }),
+  };
+}
+
+function kindOf(stat: BigIntStats): FileKind {
+  if (stat.isFile()) return "file";
+  if (stat.isDirectory()) return "directory";
+  if (stat.isSymbolicLink()) return "symlink";
+  if (stat.isFIFO()) return "fifo";
+  return stat.isSocket() ? "socket" : "device";
+}
+
+function hasCode(error: unknown, codes: readonly string[]): boolean {
+  return error instanceof Error && "code" in error && codes.includes(String(error.code));
+}
+
+function isGone(error: unknown): boolean {
+  return hasCode(error, ["ENOENT", "ENOTDIR", "ELOOP"]);
+}
+
+function isRefused(error: unknown): boolean {
+  return hasCode(error, ["EACCES", "EPERM", "ENXIO"]);
+}
+
+function permission(root: string, cause: unknown): MoorageError {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  return new MoorageError("FILE_PERMISSION", `Cannot scan "${root}": ${reason}`, { cause });
+}
+
+function tooMany(root: string): MoorageError {
+  return new MoorageError(
+    "FILE_TOO_LARGE",
+    `Cannot scan "${root}": it has more than ${limits.treeMaxEntries} entries`,
+    { suggestion: "Choose a smaller folder." },
+  );
+}

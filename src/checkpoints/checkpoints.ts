@@ -1,0 +1,394 @@
+/** Checkpoints of the workspaces of one runtime: taken, listed, compared and restored. */
+import type { BaseEnvironment } from "../../environments/base.ts";
+import { showName } from "../../environments/tree/names.ts";
+import { isMoorageError, MoorageError } from "../errors.ts";
+import { limits } from "../limits.ts";
+import { type Moment, momentOf } from "./moment.ts";
+import { planRestore, type RestorePlan } from "./plan.ts";
+import { applyPlan } from "./restore.ts";
+import type { PathState, Skipped } from "./states.ts";
+import type { CheckpointInfo, CheckpointStore, ScanMemory, StoredCheckpoint } from "./store.ts";
+import { findPlace, type Place, relativeTo, takeFiles, takeTree } from "./take.ts";
+
+export interface CheckpointSettings {
+  /** Files beyond this are left out, bytes. @default limits.checkpointFileMaxBytes */
+  readonly maxFileBytes?: number;
+  /** Time for a tree before a command, milliseconds. @default limits.checkpointBudgetMs */
+  readonly budgetMs?: number;
+  /** All contents, bytes. @default limits.checkpointStoreMaxBytes */
+  readonly maxStoreBytes?: number;
+}
+
+export interface RestoreOptions {
+  /** Only these paths and what is in them, relative to the workspace or absolute. @default everything */
+  readonly paths?: readonly string[];
+  /** Changes nothing and says what would be. @default false */
+  readonly dryRun?: boolean;
+  /** Also removes what no call made. @default false: it stays, and is listed */
+  readonly removeOthers?: boolean;
+}
+
+export interface RestoreReport {
+  readonly checkpoint: string;
+  /** Checkpoint of what was there before the restore; null for a dry run. */
+  readonly undo: string | null;
+  readonly restored: readonly string[];
+  readonly removed: readonly string[];
+  readonly failed: readonly Skipped[];
+  /** There now and not then, made by no call: they stay. */
+  readonly others: readonly string[];
+  /** Whose content no checkpoint holds: untouched. */
+  readonly left: readonly string[];
+}
+
+/** A checkpoint that was taken for a call, to be told what came of the call. */
+export interface TakenCheckpoint {
+  readonly id: string;
+  /** What the caller should know; null when all is well. */
+  readonly note: string | null;
+  /** Looks for what the call made. */
+  finish(): Promise<void>;
+}
+
+/** The checkpoints of one state folder. Opens nothing before the first use. */
+export class Checkpoints implements AsyncDisposable {
+  readonly #stateDir: string;
+  readonly #settings: CheckpointSettings;
+  #store: Promise<CheckpointStore> | null = null;
+  readonly #places = new WeakMap<BaseEnvironment, Promise<Place>>();
+  readonly #memories = new Map<string, { readonly losses: number; readonly scan: ScanMemory }>();
+  /** Until when a place goes without checkpoints of its tree. */
+  readonly #resting = new Map<string, number>();
+  readonly #queues = new Map<string, Promise<unknown>>();
+  #pruning: Promise<unknown> = Promise.resolve();
+  #taken = 0;
+
+  constructor(stateDir: string, settings: CheckpointSettings = {}) {
+    this.#stateDir = stateDir;
+    this.#settings = settings;
+  }
+
+  /** Before a call that writes to these paths. */
+  async beforeFiles(
+    environment: BaseEnvironment,
+    paths: readonly string[],
+    call: { readonly reason: string; readonly callId: string; readonly cwd: string },
+  ): Promise<TakenCheckpoint> {
+    const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
+    const taken = await once(() => takeFiles(store, environment, place, paths, { ...call, ...this.#cap() }));
+    const checkpoint = entered(taken.checkpoint);
+    this.#pruneSoon(store);
+    return { id: checkpoint.id, note: noteOn(checkpoint.skipped), finish: async () => {} };
+  }
+
+  /** Before a call that may write anywhere in the workspace. Null while the place rests after a budget was passed. */
+  async beforeTree(
+    environment: BaseEnvironment,
+    call: { readonly reason: string; readonly callId: string },
+  ): Promise<TakenCheckpoint | null> {
+    const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
+    const rest = this.#resting.get(place.key) ?? 0;
+    if (performance.now() < rest) return null;
+    const budgetMs = this.#settings.budgetMs ?? limits.checkpointBudgetMs;
+    try {
+      const taken = await this.#tree(store, environment, place, { ...call, budgetMs });
+      if (!taken.inTime) this.#rest(place);
+      const checkpoint = entered(taken.checkpoint);
+      const before = new Set(taken.entries.map(({ path }) => path));
+      return {
+        id: checkpoint.id,
+        note: noteOn(checkpoint.skipped),
+        finish: async () => {
+          const { entries } = await environment.tree.scan(place.root, { timeoutMs: budgetMs });
+          store.addMade(
+            checkpoint.seq,
+            entries.map(({ path }) => path).filter((path) => !before.has(path)),
+          );
+        },
+      };
+    } catch (error) {
+      if (!isMoorageError(error, "TOOL_TIMEOUT")) throw error;
+      this.#rest(place);
+      throw new MoorageError(
+        "CHECKPOINT_FAILED",
+        `Looking at the workspace took more than ${budgetMs} ms; commands go without a checkpoint for ${limits.checkpointBackOffMs / 1000} s`,
+        { cause: error },
+      );
+    }
+  }
+
+  /** By hand: the whole workspace, without a time budget. */
+  async create(environment: BaseEnvironment, reason = "by hand"): Promise<CheckpointInfo> {
+    const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
+    return withoutStore(entered((await this.#tree(store, environment, place, { reason })).checkpoint));
+  }
+
+  /** Newest first. @param environment only those of its workspace */
+  async list(environment?: BaseEnvironment): Promise<readonly CheckpointInfo[]> {
+    const store = await this.#open();
+    const place = environment && (await this.#place(environment));
+    return store.list(place?.key).map(withoutStore);
+  }
+
+  /** What a checkpoint knows: each path with its kind. @throws {MoorageError} INVALID_ARGUMENTS, CHECKPOINT_MISSING */
+  async show(
+    id: string,
+  ): Promise<{ readonly info: CheckpointInfo; readonly states: readonly (readonly [string, PathState])[] }> {
+    const store = await this.#open();
+    const checkpoint = store.get(id);
+    const states = [...store.states(checkpoint)].map(([path, state]) => [showName(path), state] as const);
+    return { info: withoutStore(checkpoint), states };
+  }
+
+  /** A unified difference from the checkpoint to the present. */
+  async diff(
+    id: string,
+    environment: BaseEnvironment,
+    options: Pick<RestoreOptions, "paths"> = {},
+  ): Promise<string> {
+    const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
+    const moment = momentOf(store, store.get(id));
+    const present = await this.#present(store, environment, place, moment, null);
+    const plan = this.#plan(moment, present.states, place, environment, options);
+    const { comparePlan } = await import("./compare.ts");
+    return comparePlan(store, environment, place, plan, present.states);
+  }
+
+  /**
+   * Makes the workspace what it was. The present is checkpointed first, and `undo` names that checkpoint.
+   *
+   * @throws {MoorageError} INVALID_ARGUMENTS, CHECKPOINT_MISSING, and what keeps the present from being saved: then
+   * nothing is changed
+   */
+  async restore(
+    id: string,
+    environment: BaseEnvironment,
+    options: RestoreOptions = {},
+  ): Promise<RestoreReport> {
+    const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
+    const checkpoint = store.get(id);
+    return this.#inTurn(place.key, async () => {
+      const moment = momentOf(store, checkpoint);
+      const reason = options.dryRun ? null : `before restore of ${id}`;
+      const present = await this.#present(store, environment, place, moment, reason);
+      const plan = this.#plan(moment, present.states, place, environment, options);
+      const shown = { others: plan.others.map(showName), left: plan.left.map(showName) };
+      if (options.dryRun) {
+        const restored = [...plan.set.keys()].sort().map(showName);
+        const removed = plan.remove.filter((path) => !plan.set.has(path)).map(showName);
+        return { checkpoint: id, undo: null, restored, removed, failed: [], ...shown };
+      }
+      const applied = await applyPlan(store, environment, place, plan, present.states, moment);
+      const undo = entered(present.checkpoint);
+      // Undoing the restore removes what it brought back.
+      store.addMade(
+        undo.seq,
+        [...plan.set.keys()].filter((path) => (present.states.get(path)?.kind ?? "absent") === "absent"),
+      );
+      this.#pruneSoon(store);
+      return {
+        checkpoint: id,
+        undo: undo.id,
+        restored: applied.restored.map(showName),
+        removed: applied.removed.map(showName),
+        failed: applied.failed,
+        ...shown,
+      };
+    });
+  }
+
+  /** Removes what is too old or too much. @returns how many checkpoints went */
+  async prune(): Promise<number> {
+    return (await this.#open()).prune({
+      maxBytes: this.#settings.maxStoreBytes ?? limits.checkpointStoreMaxBytes,
+      maxAgeMs: limits.checkpointMaxAgeMs,
+      maxCount: limits.checkpointMaxCount,
+    });
+  }
+
+  /** Bytes in the store. */
+  async totalBytes(): Promise<number> {
+    return (await this.#open()).totalBytes;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.allSettled(this.#queues.values());
+    await this.#pruning;
+    if (this.#store) (await this.#store)[Symbol.dispose]();
+    this.#store = null;
+  }
+
+  /**
+   * The present, with the paths outside of the workspace that the moment knows.
+   *
+   * @param reason why it is checkpointed; null only looks
+   */
+  async #present(
+    store: CheckpointStore,
+    environment: BaseEnvironment,
+    place: Place,
+    moment: Moment,
+    reason: string | null,
+  ): Promise<{
+    readonly checkpoint: StoredCheckpoint | null;
+    readonly states: ReadonlyMap<string, PathState>;
+  }> {
+    const outside = [...moment.states.keys()].filter((path) => path.startsWith("/"));
+    const states = new Map<string, PathState>();
+    if (outside.length > 0) {
+      const names = outside.map((path) => Buffer.from(path, "latin1").toString("utf8"));
+      const options = { reason, cwd: place.root, ...this.#cap() };
+      const files = await takeFiles(store, environment, place, names, options);
+      for (const [path, state] of files.states) if (path.startsWith("/")) states.set(path, state);
+    }
+    const tree = await this.#tree(store, environment, place, { reason }, true);
+    for (const [path, state] of tree.states) states.set(path, state);
+    return { checkpoint: tree.checkpoint, states };
+  }
+
+  #plan(
+    moment: Moment,
+    present: ReadonlyMap<string, PathState>,
+    place: Place,
+    environment: BaseEnvironment,
+    { paths, removeOthers = false }: RestoreOptions,
+  ): RestorePlan {
+    const asked = paths?.map((path) => {
+      const absolute = path.startsWith("/") ? path : `${place.root}/${path}`;
+      const parts = absolute.split("/").filter((part) => part !== "" && part !== ".");
+      if (parts.includes(".."))
+        throw new MoorageError("INVALID_ARGUMENTS", `Cannot restore "${path}": ".." in a path`);
+      const plain = `/${parts.join("/")}`;
+      // The workspace may be named through a link.
+      const real =
+        plain === environment.workspace
+          ? place.root
+          : plain.replace(`${environment.workspace}/`, `${place.root}/`);
+      return real === place.root ? "" : relativeTo(place, real);
+    });
+    return planRestore(moment, present, { ...(asked && { paths: asked }), removeOthers });
+  }
+
+  async #tree(
+    store: CheckpointStore,
+    environment: BaseEnvironment,
+    place: Place,
+    options: { readonly reason: string | null; readonly callId?: string; readonly budgetMs?: number },
+    isInTurn = false,
+  ) {
+    const work = async () => {
+      const known = this.#memories.get(place.key);
+      const remembered = known?.losses === store.blobs.losses ? known.scan : store.recall(place.key);
+      const take = (memory: ScanMemory) =>
+        takeTree(store, environment, place, { ...options, ...this.#cap() }, memory);
+      // What the memory names may have been pruned since; then everything is looked at.
+      const taken = await take(remembered).catch((error: unknown) => {
+        if (!isGone(error)) throw error;
+        return take(new Map());
+      });
+      // A mere look stores nothing, so its hashes are no memory of what is in the store.
+      if (options.reason === null) return taken;
+      const isChanged =
+        taken.memory.size !== remembered.size ||
+        [...taken.memory].some(([path, { stamp }]) => remembered.get(path)?.stamp !== stamp);
+      if (isChanged) store.remember(place.key, taken.memory);
+      this.#memories.set(place.key, { losses: store.blobs.losses, scan: taken.memory });
+      this.#pruneSoon(store);
+      return taken;
+    };
+    return isInTurn ? work() : this.#inTurn(place.key, work);
+  }
+
+  /** Trees of one place are taken one after the other, so that each knows what the last one stored. */
+  #inTurn<Value>(key: string, work: () => Promise<Value>): Promise<Value> {
+    const running = (this.#queues.get(key) ?? Promise.resolve()).then(work, work);
+    this.#queues.set(
+      key,
+      running.then(
+        () => undefined,
+        () => undefined,
+      ),
+    );
+    return running;
+  }
+
+  #open(): Promise<CheckpointStore> {
+    // Loaded on first need: most commands take no checkpoint.
+    this.#store ??= import("./store.ts")
+      .then(({ CheckpointStore }) => CheckpointStore.open(this.#stateDir))
+      .catch((error: unknown) => {
+        this.#store = null;
+        throw error;
+      });
+    return this.#store;
+  }
+
+  #place(environment: BaseEnvironment): Promise<Place> {
+    const known = this.#places.get(environment);
+    if (known) return known;
+    const finding = findPlace(environment).catch((error: unknown) => {
+      this.#places.delete(environment);
+      throw error;
+    });
+    this.#places.set(environment, finding);
+    return finding;
+  }
+
+  #cap(): { readonly maxFileBytes?: number } {
+    const { maxFileBytes } = this.#settings;
+    return maxFileBytes === undefined ? {} : { maxFileBytes };
+  }
+
+  #rest({ key }: Place): void {
+    this.#resting.set(key, performance.now() + limits.checkpointBackOffMs);
+  }
+
+  /** Beside the calls, when there is too much, and now and then for what is too old. */
+  #pruneSoon(store: CheckpointStore): void {
+    this.#taken += 1;
+    const maxBytes = this.#settings.maxStoreBytes ?? limits.checkpointStoreMaxBytes;
+    if (this.#taken % 100 !== 1 && store.totalBytes <= maxBytes) return;
+    this.#pruning = this.#pruning
+      .then(() => this.prune())
+      .catch((error: unknown) => {
+        const text = error instanceof Error ? error.message : String(error);
+        process.emitWarning(`Checkpoints could not be pruned: ${text}`, "MoorageWarning");
+      });
+  }
+}
+
+/** Contents that were pruned between being found and being entered are stored in a second go. */
+async function once<Value>(take: () => Promise<Value>): Promise<Value> {
+  try {
+    return await take();
+  } catch (error) {
+    if (!isGone(error)) throw error;
+    return take();
+  }
+}
+
+function isGone(error: unknown): boolean {
+  return isMoorageError(error, "INTERNAL") && /contents are gone/.test(error.message);
+}
+
+/** A checkpoint that was asked for by a reason. */
+function entered(checkpoint: StoredCheckpoint | null): StoredCheckpoint {
+  if (checkpoint) return checkpoint;
+  throw new MoorageError("INTERNAL", "A checkpoint was looked for and not entered");
+}
+
+function noteOn(skipped: readonly Skipped[]): string | null {
+  const [first] = skipped;
+  if (!first) return null;
+  const more = skipped.length > 1 ? ` and ${skipped.length - 1} more` : "";
+  return `The checkpoint does not hold ${first.path}${more}: ${first.reason}`;
+}
+
+function withoutStore({
+  seq: _seq,
+  manifest: _manifest,
+  made: _made,
+  ...info
+}: StoredCheckpoint): CheckpointInfo {
+  return info;
+}

@@ -1,0 +1,76 @@
+/** From what was and what is to what has to be done. */
+import { foldersOn, isUnder } from "../../environments/tree/names.ts";
+import type { Moment } from "./moment.ts";
+import { type PathState, sameState } from "./states.ts";
+
+export interface RestorePlan {
+  /** Paths with the state that they get; absolute ones lie outside of the workspace. */
+  readonly set: ReadonlyMap<string, Exclude<PathState, { kind: "absent" | "kept" }>>;
+  readonly remove: readonly string[];
+  /** What is there now, was not there then, and was not made by a call: it stays. */
+  readonly others: readonly string[];
+  /** Whose content was not kept, then or now: neither changed nor removed. */
+  readonly left: readonly string[];
+}
+
+/**
+ * @param paths only these and what is in them; all without
+ * @param removeOthers also removes what calls did not make
+ */
+export function planRestore(
+  moment: Moment,
+  present: ReadonlyMap<string, PathState>,
+  {
+    paths,
+    removeOthers = false,
+  }: { readonly paths?: readonly string[]; readonly removeOthers?: boolean } = {},
+): RestorePlan {
+  const isAsked = (path: string) =>
+    !paths || paths.some((asked) => path === asked || isUnder(path, asked) || asked === "");
+  const set = new Map<string, Exclude<PathState, { kind: "absent" | "kept" }>>();
+  const remove = new Set<string>();
+  const others: string[] = [];
+  const left: string[] = [];
+  for (const [path, state] of moment.states) {
+    if (!isAsked(path)) continue;
+    const now = present.get(path);
+    if (state.kind === "kept") left.push(path);
+    else if (state.kind === "absent") {
+      if (now?.kind === "kept") left.push(path);
+      else if (now !== undefined && now.kind !== "absent") remove.add(path);
+    } else if (now?.kind === "kept") left.push(path);
+    else if (!sameState(state, now)) {
+      set.set(path, state);
+      // Something of another kind is in its place.
+      if (now && now.kind !== "absent" && now.kind !== state.kind) remove.add(path);
+    }
+  }
+  if (moment.whole) {
+    for (const [path, now] of present) {
+      if (moment.states.has(path) || !isAsked(path) || now.kind === "absent") continue;
+      if (now.kind === "kept") left.push(path);
+      else if (removeOthers || moment.made.has(path)) remove.add(path);
+      else others.push(path);
+    }
+  }
+  // A folder with something in it that stays, stays as well.
+  const staying = new Set([...others, ...left].flatMap(foldersOn));
+  for (const path of remove) {
+    if (present.get(path)?.kind === "directory" && staying.has(path) && !set.has(path)) {
+      remove.delete(path);
+      others.push(path);
+    }
+  }
+  for (const path of [...set.keys()]) {
+    // The folders on the way to what comes back, as they were.
+    for (const folder of foldersOn(path)) {
+      const state = moment.states.get(folder);
+      if (state?.kind === "directory" && !sameState(state, present.get(folder))) {
+        set.set(folder, state);
+        const now = present.get(folder);
+        if (now && now.kind !== "absent" && now.kind !== "directory") remove.add(folder);
+      }
+    }
+  }
+  return { set, remove: [...remove], others: others.sort(), left: left.sort() };
+}

@@ -1,0 +1,359 @@
+/**
+ * The index of all checkpoints of this state folder, in SQLite, shared by every process that uses the folder. Writers
+ * wait for each other; nobody holds a lock that a dead process could leave behind.
+ */
+import { randomBytes } from "node:crypto";
+import { existsSync, renameSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { z } from "zod";
+import { MoorageError } from "../errors.ts";
+import { ensureStateDir } from "../paths.ts";
+import { Blobs, type BlobWriter, hashOf } from "./blobs.ts";
+import {
+  decodeStates,
+  encodeStates,
+  type PathState,
+  type Skipped,
+  type States,
+  squeeze,
+  unsqueeze,
+} from "./states.ts";
+
+/** Where a checkpoint was taken, for people and for later restores. */
+export interface CheckpointOrigin {
+  readonly id: string;
+  readonly backend: string;
+  readonly description: string;
+  readonly workspace: string;
+}
+
+export interface CheckpointInfo {
+  /** `cp-` and twelve hex digits. */
+  readonly id: string;
+  /** What it belongs to: `host:/folder`, or the environment that the folder is in. */
+  readonly place: string;
+  /** ISO 8601. */
+  readonly createdAt: string;
+  /** `files`: only the paths that a call names. `tree`: the whole workspace. */
+  readonly scope: "files" | "tree";
+  /** Why: `before write_file`, `before restore`, or what a person said. */
+  readonly reason: string;
+  readonly callId: string | null;
+  readonly origin: CheckpointOrigin;
+  /** Paths that it knows. */
+  readonly paths: number;
+  /** What it does not hold, and why. */
+  readonly skipped: readonly Skipped[];
+}
+
+export interface StoredCheckpoint extends CheckpointInfo {
+  readonly seq: number;
+  readonly manifest: number;
+  /** Paths that came into being by the call that it was taken for. */
+  readonly made: readonly string[];
+}
+
+export interface NewCheckpoint {
+  readonly place: string;
+  readonly scope: "files" | "tree";
+  readonly reason: string;
+  readonly callId: string | null;
+  readonly origin: CheckpointOrigin;
+  readonly states: States;
+  readonly skipped: readonly Skipped[];
+}
+
+/** What the last scan of a place knew, so that the next one hashes only what changed. */
+export type ScanMemory = ReadonlyMap<string, { readonly stamp: string; readonly hash: string }>;
+
+const BUSY_MS = 30_000;
+const ID = /^cp-[0-9a-f]{12}$/;
+const paths = z.array(z.string());
+const skips = z.array(z.object({ path: z.string(), reason: z.string() }));
+const origins = z.object({
+  id: z.string(),
+  backend: z.string(),
+  description: z.string(),
+  workspace: z.string(),
+});
+const memory = z.array(z.tuple([z.string(), z.string(), z.string()]));
+
+export class CheckpointStore implements Disposable {
+  readonly blobs: Blobs;
+  readonly #database: DatabaseSync;
+
+  private constructor(database: DatabaseSync, folder: string) {
+    this.#database = database;
+    database.exec(`
+      CREATE TABLE IF NOT EXISTS manifests (
+        id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, paths INTEGER NOT NULL, data BLOB NOT NULL);
+      CREATE TABLE IF NOT EXISTS checkpoints (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, place TEXT NOT NULL, created_at INTEGER NOT NULL,
+        scope TEXT NOT NULL, reason TEXT NOT NULL, call_id TEXT, origin TEXT NOT NULL,
+        manifest INTEGER NOT NULL REFERENCES manifests(id), skipped TEXT NOT NULL, made TEXT NOT NULL);
+      CREATE INDEX IF NOT EXISTS checkpoints_by_place ON checkpoints (place, seq);
+      CREATE TABLE IF NOT EXISTS memories (place TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;`);
+    this.blobs = new Blobs(database, folder);
+  }
+
+  /** Opens the store in a state folder. An index that is damaged is put aside, and a new one begun. */
+  static async open(stateDir: string): Promise<CheckpointStore> {
+    const folder = await ensureStateDir(join(stateDir, "checkpoints"));
+    const file = join(folder, "index.sqlite");
+    try {
+      return new CheckpointStore(openDatabase(file), folder);
+    } catch (error) {
+      if (!(error instanceof Error && /malformed|not a database|corrupt/i.test(error.message))) throw error;
+      const aside = `${file}.damaged-${Date.now()}`;
+      if (existsSync(file)) renameSync(file, aside);
+      for (const suffix of ["-wal", "-shm"]) rmSync(`${file}${suffix}`, { force: true });
+      process.emitWarning(`The index of checkpoints was damaged; it is now "${aside}"`, "MoorageWarning");
+      return new CheckpointStore(openDatabase(file), folder);
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.#database.close();
+  }
+
+  /** Enters a checkpoint with its contents, all or nothing. @throws {MoorageError} INTERNAL when contents were pruned meanwhile */
+  add(checkpoint: NewCheckpoint, contents: BlobWriter): StoredCheckpoint {
+    const text = encodeStates(checkpoint.states);
+    const digest = hashOf(Buffer.from(text));
+    const id = `cp-${randomBytes(6).toString("hex")}`;
+    const hashes = new Set(hashesIn(checkpoint.states.values()));
+    const seq = this.#transaction(() => {
+      contents.commit();
+      let manifest = this.#database.prepare("SELECT id FROM manifests WHERE digest = ?").get(digest)?.id;
+      if (manifest === undefined) {
+        const missing = this.blobs.unknown(hashes);
+        if (missing.length > 0) {
+          throw new MoorageError(
+            "INTERNAL",
+            `Cannot enter a checkpoint: ${missing.length} contents are gone`,
+          );
+        }
+        manifest = this.#database
+          .prepare("INSERT INTO manifests (digest, paths, data) VALUES (?, ?, ?) RETURNING id")
+          .get(digest, checkpoint.states.size, squeeze(text))?.id;
+      }
+      const { place, scope, reason, callId, origin, skipped } = checkpoint;
+      return this.#database
+        .prepare(
+          `INSERT INTO checkpoints (id, place, created_at, scope, reason, call_id, origin, manifest, skipped, made)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '[]') RETURNING seq`,
+        )
+        .get(
+          id,
+          place,
+          Date.now(),
+          scope,
+          reason,
+          callId,
+          JSON.stringify(origin),
+          Number(manifest),
+          JSON.stringify(skipped),
+        )?.seq;
+    });
+    return this.#require("checkpoints.seq = ?", Number(seq));
+  }
+
+  /** Adds to the paths that a checkpoint's call made. */
+  addMade(seq: number, made: readonly string[]): void {
+    if (made.length === 0) return;
+    this.#transaction(() => {
+      const row = this.#database.prepare("SELECT made FROM checkpoints WHERE seq = ?").get(seq);
+      if (!row) return;
+      const all = new Set([...paths.parse(JSON.parse(String(row.made))), ...made]);
+      this.#database
+        .prepare("UPDATE checkpoints SET made = ? WHERE seq = ?")
+        .run(JSON.stringify([...all]), seq);
+    });
+  }
+
+  /** @throws {MoorageError} INVALID_ARGUMENTS for what is no id; CHECKPOINT_MISSING */
+  get(id: string): StoredCheckpoint {
+    if (!ID.test(id)) {
+      throw new MoorageError("INVALID_ARGUMENTS", `${JSON.stringify(id)} is no id of a checkpoint`, {
+        suggestion: "Give an id that `moor checkpoints list` shows, such as cp-0123456789ab.",
+      });
+    }
+    return this.#require("checkpoints.id = ?", id);
+  }
+
+  /** Newest first. */
+  list(place?: string): readonly StoredCheckpoint[] {
+    const rows =
+      place === undefined
+        ? this.#database.prepare(`${SELECT} ORDER BY seq DESC`).all()
+        : this.#database.prepare(`${SELECT} WHERE place = ? ORDER BY seq DESC`).all(place);
+    return rows.map(toCheckpoint);
+  }
+
+  /** The checkpoint and those of its place that came after it, oldest first. */
+  since({ place, seq }: StoredCheckpoint): readonly StoredCheckpoint[] {
+    return this.#database
+      .prepare(`${SELECT} WHERE place = ? AND seq >= ? ORDER BY seq`)
+      .all(place, seq)
+      .map(toCheckpoint);
+  }
+
+  states({ manifest }: { readonly manifest: number }): Map<string, PathState> {
+    const row = this.#database.prepare("SELECT data FROM manifests WHERE id = ?").get(manifest);
+    if (!(row?.data instanceof Uint8Array)) {
+      throw new MoorageError("INTERNAL", "Cannot read a checkpoint: its list of files is gone");
+    }
+    return decodeStates(unsqueeze(row.data));
+  }
+
+  remember(place: string, scan: ScanMemory): void {
+    const data = squeeze(JSON.stringify([...scan].map(([path, { stamp, hash }]) => [path, stamp, hash])));
+    this.#database
+      .prepare(
+        "INSERT INTO memories (place, data) VALUES (?, ?) ON CONFLICT (place) DO UPDATE SET data = excluded.data",
+      )
+      .run(place, data);
+  }
+
+  recall(place: string): ScanMemory {
+    const row = this.#database.prepare("SELECT data FROM memories WHERE place = ?").get(place);
+    if (!(row?.data instanceof Uint8Array)) return new Map();
+    const lines = memory.parse(JSON.parse(unsqueeze(row.data)));
+    return new Map(lines.map(([path, stamp, hash]) => [path, { stamp, hash }]));
+  }
+
+  /**
+   * Removes checkpoints that are too old, of folders that are gone, or more than fit; the newest of all stays. Then
+   * contents that no checkpoint needs.
+   */
+  async prune(rules: {
+    readonly maxBytes: number;
+    readonly maxAgeMs: number;
+    readonly maxCount: number;
+  }): Promise<number> {
+    const removed = this.#transaction(() => {
+      const all = this.list();
+      const doomed = new Set<number>();
+      const counts = new Map<string, number>();
+      for (const [index, { seq, place, createdAt }] of all.entries()) {
+        const count = (counts.get(place) ?? 0) + 1;
+        counts.set(place, count);
+        const isOld = Date.now() - Date.parse(createdAt) > rules.maxAgeMs || count > rules.maxCount;
+        const isDead = place.startsWith("host:") && !existsSync(place.slice("host:".length));
+        if (index > 0 && (isOld || isDead)) doomed.add(seq);
+      }
+      const integrities = this.#collect(all, doomed, rules.maxBytes);
+      return { count: doomed.size, integrities };
+    });
+    await this.blobs.removeFiles(removed.integrities);
+    return removed.count;
+  }
+
+  /** Bytes of contents and lists. */
+  get totalBytes(): number {
+    const row = this.#database.prepare("SELECT COALESCE(SUM(LENGTH(data)), 0) AS total FROM manifests").get();
+    return this.blobs.totalBytes + Number(row?.total);
+  }
+
+  /** Adds the oldest to the doomed until the rest fits, deletes them, and forgets what nobody needs any more. */
+  #collect(all: readonly StoredCheckpoint[], doomed: Set<number>, maxBytes: number): readonly string[] {
+    const packs = this.blobs.packs();
+    const packOf = new Map(this.blobs.list().map(({ hash, pack }) => [hash, pack]));
+    // Packs needed by each manifest, and how many manifests that stay need each pack.
+    const needs = new Map<number, ReadonlySet<number>>();
+    const users = new Map<number, number>();
+    const manifests = new Map<number, number>();
+    for (const { manifest } of all) {
+      manifests.set(manifest, (manifests.get(manifest) ?? 0) + 1);
+      if (needs.has(manifest)) continue;
+      const used = new Set(
+        [...hashesIn(this.states({ manifest }).values())].flatMap((hash) => packOf.get(hash) ?? []),
+      );
+      needs.set(manifest, used);
+      for (const pack of used) users.set(pack, (users.get(pack) ?? 0) + 1);
+    }
+    let total = this.totalBytes;
+    for (const [pack, { bytes }] of packs) if (!users.has(pack)) total -= bytes;
+    const drop = ({ manifest }: StoredCheckpoint): void => {
+      const left = (manifests.get(manifest) ?? 1) - 1;
+      manifests.set(manifest, left);
+      if (left > 0) return;
+      for (const pack of needs.get(manifest) ?? []) {
+        const others = (users.get(pack) ?? 1) - 1;
+        if (others > 0) users.set(pack, others);
+        else {
+          users.delete(pack);
+          total -= this.#packBytes(pack);
+        }
+      }
+    };
+    for (const checkpoint of all) if (doomed.has(checkpoint.seq)) drop(checkpoint);
+    for (const checkpoint of [...all].reverse()) {
+      if (total <= maxBytes || doomed.size >= all.length - 1) break;
+      if (doomed.has(checkpoint.seq)) continue;
+      doomed.add(checkpoint.seq);
+      drop(checkpoint);
+    }
+    const remove = this.#database.prepare("DELETE FROM checkpoints WHERE seq = ?");
+    for (const seq of doomed) remove.run(seq);
+    const unused = [...packs].filter(([pack]) => !users.has(pack));
+    this.blobs.forget(unused.map(([pack]) => pack));
+    this.#database.exec(`
+      DELETE FROM manifests WHERE id NOT IN (SELECT manifest FROM checkpoints);
+      DELETE FROM memories WHERE place NOT IN (SELECT place FROM checkpoints);`);
+    return unused.map(([, { integrity }]) => integrity);
+  }
+
+  #packBytes(pack: number): number {
+    return Number(this.#database.prepare("SELECT bytes FROM packs WHERE id = ?").get(pack)?.bytes ?? 0);
+  }
+
+  #require(condition: string, value: string | number): StoredCheckpoint {
+    const row = this.#database.prepare(`${SELECT} WHERE ${condition}`).get(value);
+    if (row) return toCheckpoint(row);
+    throw new MoorageError("CHECKPOINT_MISSING", `There is no checkpoint "${value}"`);
+  }
+
+  #transaction<Value>(work: () => Value): Value {
+    this.#database.exec("BEGIN IMMEDIATE");
+    try {
+      const value = work();
+      this.#database.exec("COMMIT");
+      return value;
+    } catch (error) {
+      this.#database.exec("ROLLBACK");
+      throw error;
+    }
+  }
+}
+
+const SELECT =
+  "SELECT checkpoints.*, manifests.paths AS paths FROM checkpoints JOIN manifests ON manifests.id = checkpoints.manifest";
+
+function openDatabase(file: string): DatabaseSync {
+  const database = new DatabaseSync(file, { timeout: BUSY_MS });
+  database.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;");
+  return database;
+}
+
+function toCheckpoint(row: Record<string, unknown>): StoredCheckpoint {
+  return {
+    seq: Number(row.seq),
+    id: String(row.id),
+    place: String(row.place),
+    createdAt: new Date(Number(row.created_at)).toISOString(),
+    scope: row.scope === "tree" ? "tree" : "files",
+    reason: String(row.reason),
+    callId: row.call_id === null ? null : String(row.call_id),
+    origin: origins.parse(JSON.parse(String(row.origin))),
+    manifest: Number(row.manifest),
+    paths: Number(row.paths),
+    skipped: skips.parse(JSON.parse(String(row.skipped))),
+    made: paths.parse(JSON.parse(String(row.made))),
+  };
+}
+
+function* hashesIn(states: Iterable<PathState>): Generator<string> {
+  for (const state of states) if (state.kind === "file") yield state.hash;
+}

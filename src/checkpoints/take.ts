@@ -1,0 +1,264 @@
+/** Takes checkpoints: of named files in one request, of a whole tree in a scan and what changed since the last. */
+import type { BaseEnvironment, CapturedFile, TreeEntry } from "../../environments/base.ts";
+import { bytesOf, isOurs, showName } from "../../environments/tree/names.ts";
+import { isMoorageError } from "../errors.ts";
+import { limits } from "../limits.ts";
+import type { BlobWriter } from "./blobs.ts";
+import type { PathState, Skipped, States } from "./states.ts";
+import type { CheckpointStore, ScanMemory, StoredCheckpoint } from "./store.ts";
+
+export interface TakeOptions {
+  /** `before write_file`; null only looks, and enters nothing. */
+  readonly reason: string | null;
+  readonly callId?: string | null;
+  /** Files beyond this are left out, bytes. @default limits.checkpointFileMaxBytes */
+  readonly maxFileBytes?: number;
+}
+
+/** A workspace as checkpoints know it. */
+export interface Place {
+  readonly key: string;
+  /** The workspace, links resolved. */
+  readonly root: string;
+}
+
+/** Finds out what a workspace's checkpoints belong to; one request. */
+export async function findPlace(environment: BaseEnvironment): Promise<Place> {
+  await environment.start();
+  const root = await environment.files.realPath(environment.workspace);
+  const { exposedHostPaths, backend } = environment.info();
+  const [exposed] = exposedHostPaths;
+  const host = exposed === "/" ? root : exposed;
+  const isFolder = host !== undefined && exposedHostPaths.length === 1;
+  return { key: isFolder ? `host:${host}` : `${backend}:${await environment.tree.identity()}:${root}`, root };
+}
+
+/** Checkpoints the paths that a call is about to write. */
+export async function takeFiles(
+  store: CheckpointStore,
+  environment: BaseEnvironment,
+  place: Place,
+  paths: readonly string[],
+  options: TakeOptions & { readonly cwd: string },
+): Promise<{ readonly checkpoint: StoredCheckpoint | null; readonly states: States }> {
+  const { maxFileBytes = limits.checkpointFileMaxBytes, cwd } = options;
+  const captured = await environment.tree.capture([...new Set(paths)], {
+    maxBytes: Math.min(maxFileBytes, limits.fileWholeMaxBytes),
+    cwd,
+    timeoutMs: limits.checkpointBudgetMs,
+  });
+  const contents = store.blobs.writer();
+  const states = new Map<string, PathState>();
+  const skipped: Skipped[] = [];
+  for (const file of captured) await enterCaptured(file, place, contents, states, skipped);
+  const checkpoint = await enter(
+    store,
+    environment,
+    place,
+    options,
+    { scope: "files", states, skipped },
+    contents,
+  );
+  return { checkpoint, states };
+}
+
+async function enterCaptured(
+  file: CapturedFile,
+  place: Place,
+  contents: BlobWriter,
+  states: Map<string, PathState>,
+  skipped: Skipped[],
+): Promise<void> {
+  const path = relativeTo(place, file.realPath);
+  if (file.link)
+    states.set(relativeTo(place, file.link.path), { kind: "symlink", target: bytesOf(file.link.target) });
+  if (file.state === "file" && file.bytes && file.mode !== null) {
+    const hash = await contents.put(file.bytes);
+    const { mode, bytes } = file;
+    states.set(path, { kind: "file", mode, hash, size: bytes.length, modifiedAt: -1, uid: -1, gid: -1 });
+    return;
+  }
+  if (file.state === "absent") {
+    // Folders that the write will make go with it.
+    if (file.missingFolder !== null && path.includes("/")) {
+      const top = relativeTo(place, file.missingFolder);
+      for (let folder = path; folder !== top && folder.includes("/"); ) {
+        folder = folder.slice(0, folder.lastIndexOf("/"));
+        if (folder !== "" && folder.length >= top.length) states.set(folder, { kind: "absent" });
+      }
+    }
+    if (!file.link || relativeTo(place, file.link.path) !== path) states.set(path, { kind: "absent" });
+    return;
+  }
+  states.set(path, { kind: "kept" });
+  skipped.push({
+    path: showName(path),
+    reason: file.state === "large" ? "it is too large" : "it is no regular file, or cannot be read",
+  });
+}
+
+export interface TakenTree {
+  /** Null when it was only looked at. */
+  readonly checkpoint: StoredCheckpoint | null;
+  readonly states: States;
+  readonly memory: ScanMemory;
+  /** False when the time budget was passed before everything was stored. */
+  readonly inTime: boolean;
+  readonly entries: readonly TreeEntry[];
+}
+
+/** Checkpoints the whole workspace. */
+export async function takeTree(
+  store: CheckpointStore,
+  environment: BaseEnvironment,
+  place: Place,
+  options: TakeOptions & { readonly budgetMs?: number },
+  remembered: ScanMemory,
+): Promise<TakenTree> {
+  const { maxFileBytes = limits.checkpointFileMaxBytes, budgetMs = limits.treeTimeoutMs } = options;
+  const deadline = performance.now() + budgetMs;
+  const { entries, closed } = await environment.tree.scan(place.root, { timeoutMs: budgetMs });
+  const states = new Map<string, PathState>();
+  const skipped: Skipped[] = closed.map((path) => ({
+    path: showName(path),
+    reason: "it cannot be looked into, or is another file system",
+  }));
+  const memory = new Map<string, { readonly stamp: string; readonly hash: string }>();
+  const unknown: TreeEntry[] = [];
+  for (const entry of entries) {
+    const { path, kind } = entry;
+    if (kind === "file") {
+      const known = remembered.get(path);
+      if (known?.stamp === entry.stamp) {
+        if (entry.settled) memory.set(path, known);
+        states.set(path, fileState(entry, known.hash));
+      } else if (entry.size > maxFileBytes) {
+        states.set(path, { kind: "kept" });
+        skipped.push({
+          path: showName(path),
+          reason: `it has ${entry.size} bytes, more than ${maxFileBytes}`,
+        });
+      } else {
+        states.set(path, { kind: "kept" });
+        unknown.push(entry);
+      }
+    } else if (kind === "directory") states.set(path, { kind: "directory", mode: entry.mode });
+    else if (kind === "symlink") states.set(path, { kind: "symlink", target: entry.linkTarget ?? "" });
+    else states.set(path, { kind: "kept" });
+  }
+  const contents = store.blobs.writer();
+  const found =
+    options.reason === null
+      ? { hashes: await environment.tree.hash(place.root, unknown.map(pathOf)), inTime: true }
+      : await fetch(environment, place, unknown, contents, deadline, store);
+  for (const entry of unknown) {
+    const hash = found.hashes.get(entry.path);
+    if (hash === undefined) {
+      const reason = found.inTime
+        ? "it cannot be read, or changed while it was read"
+        : "the time budget was passed";
+      skipped.push({ path: showName(entry.path), reason });
+      continue;
+    }
+    states.set(entry.path, fileState(entry, hash));
+    if (entry.settled) memory.set(entry.path, { stamp: entry.stamp, hash });
+  }
+  const checkpoint = await enter(
+    store,
+    environment,
+    place,
+    options,
+    { scope: "tree", states, skipped },
+    contents,
+  );
+  return { checkpoint, states, memory, inTime: found.inTime, entries };
+}
+
+/** Hashes of the entries' contents, which are stored. A content that came torn, its size not the scan's, has none. */
+async function fetch(
+  environment: BaseEnvironment,
+  place: Place,
+  entries: readonly TreeEntry[],
+  contents: BlobWriter,
+  deadline: number,
+  store: CheckpointStore,
+): Promise<{ readonly hashes: ReadonlyMap<string, string>; readonly inTime: boolean }> {
+  const hashes = new Map<string, string>();
+  if (entries.length === 0) return { hashes, inTime: true };
+  const sizes = new Map(entries.map(({ path, size }) => [path, size]));
+  const bound = () => ({ timeoutMs: Math.max(1, deadline - performance.now()) });
+  let wanted = entries.map(({ path }) => path);
+  try {
+    const bytes = entries.reduce((sum, { size }) => sum + size, 0);
+    if (bytes > limits.checkpointFetchBytes) {
+      // What is stored already, under another name or from before, need not come again.
+      const told = await environment.tree.hash(place.root, wanted, bound());
+      const missing = new Set<string>();
+      for (const hash of new Set(told.values())) if (!(await store.blobs.has(hash))) missing.add(hash);
+      for (const [path, hash] of told) if (!missing.has(hash)) hashes.set(path, hash);
+      const first = new Set<string>();
+      wanted = [...told].flatMap(([path, hash]) => {
+        if (!missing.has(hash) || first.has(hash)) return [];
+        first.add(hash);
+        return [path];
+      });
+      await pull(wanted);
+      const stored = new Set(hashes.values());
+      for (const [path, hash] of told) if (stored.has(hash)) hashes.set(path, hash);
+      return { hashes, inTime: true };
+    }
+    await pull(wanted);
+    return { hashes, inTime: true };
+  } catch (error) {
+    if (isMoorageError(error, "TOOL_TIMEOUT")) return { hashes, inTime: false };
+    throw error;
+  }
+
+  async function pull(paths: readonly string[]): Promise<void> {
+    await environment.tree.pack(
+      place.root,
+      paths,
+      async ({ path, content }) => {
+        const chunks: Buffer[] = [];
+        let length = 0;
+        for await (const chunk of content) {
+          length += chunk.length;
+          if (length > (sizes.get(path) ?? 0)) return;
+          chunks.push(chunk);
+        }
+        if (length === sizes.get(path)) hashes.set(path, await contents.put(Buffer.concat(chunks)));
+      },
+      bound(),
+    );
+  }
+}
+
+function fileState({ mode, size, modifiedAt, uid, gid }: TreeEntry, hash: string): PathState {
+  return { kind: "file", mode, hash, size, modifiedAt, uid, gid };
+}
+
+async function enter(
+  store: CheckpointStore,
+  environment: BaseEnvironment,
+  place: Place,
+  { reason, callId = null }: TakeOptions,
+  what: { readonly scope: "files" | "tree"; readonly states: States; readonly skipped: readonly Skipped[] },
+  contents: BlobWriter,
+): Promise<StoredCheckpoint | null> {
+  if (reason === null) return null;
+  await contents.flush();
+  const { id, backend, description } = environment.info();
+  const origin = { id, backend, description, workspace: place.root };
+  return store.add({ ...what, place: place.key, reason, callId, origin }, contents);
+}
+
+function pathOf({ path }: TreeEntry): string {
+  return path;
+}
+
+/** A path as checkpoints keep it: relative inside the workspace, absolute outside. */
+export function relativeTo({ root }: Place, absolute: string): string {
+  const prefix = root === "/" ? "/" : `${root}/`;
+  const inside = absolute.startsWith(prefix) ? absolute.slice(prefix.length) : "";
+  return bytesOf(inside === "" || isOurs(bytesOf(inside)) ? absolute : inside);
+}

@@ -1,0 +1,139 @@
+/** `moor checkpoints`: what can be undone, and undoing it. */
+import { realpath } from "node:fs/promises";
+import { styleText } from "node:util";
+import { showName } from "../../environments/tree/names.ts";
+import { Checkpoints } from "../checkpoints/checkpoints.ts";
+import type { CheckpointInfo } from "../checkpoints/store.ts";
+import { stateDir } from "../paths.ts";
+import { ToolRegistry } from "../registry.ts";
+import { EXIT } from "./exit.ts";
+import { printJson, printLine, printText } from "./output.ts";
+import type { CommonOptions, JsonOption } from "./program.ts";
+import { onlyOne, type Running, withMoorage } from "./runtime.ts";
+
+export interface RestoreOptions extends CommonOptions {
+  readonly dryRun?: boolean;
+  readonly removeOthers?: boolean;
+}
+
+/** Lists those of every folder, or of one workspace: the folder itself, those in it and those that it is in. */
+export async function listCheckpoints({
+  workspace,
+  json,
+}: JsonOption & { readonly workspace?: string }): Promise<number> {
+  await using checkpoints = new Checkpoints(stateDir());
+  const folder = workspace === undefined ? null : await realpath(workspace);
+  const all = (await checkpoints.list()).filter((each) => folder === null || isAbout(each, folder));
+  if (json) printJson({ checkpoints: all });
+  else {
+    if (all.length === 0) printLine("moor: There are no checkpoints");
+    for (const { id, createdAt, scope, reason, place, paths, skipped } of all) {
+      const left = skipped.length === 0 ? "" : `, ${skipped.length} left out`;
+      printText(`${id}  ${createdAt}  ${scope.padEnd(5)}  ${reason}  ${place}  (${paths} paths${left})`);
+    }
+  }
+  return EXIT.ok;
+}
+
+function isAbout({ place }: CheckpointInfo, folder: string): boolean {
+  if (!place.startsWith("host:")) return false;
+  const root = place.slice("host:".length);
+  return (
+    root === folder || root.startsWith(`${folder}/`) || folder.startsWith(root === "/" ? "/" : `${root}/`)
+  );
+}
+
+export async function showCheckpoint(id: string, { json }: JsonOption): Promise<number> {
+  await using checkpoints = new Checkpoints(stateDir());
+  const { info, states } = await checkpoints.show(id);
+  if (json) {
+    printJson({ ...info, states: states.map(([path, state]) => ({ path, ...state })) });
+    return EXIT.ok;
+  }
+  const { createdAt, reason, scope, place, origin, skipped } = info;
+  printText(`${id}  ${createdAt}  ${reason}`);
+  printText(`${scope === "tree" ? "the whole of" : "files of"} ${place}, taken in ${origin.description}`);
+  for (const [path, state] of states) {
+    const mode = "mode" in state ? ` ${state.mode.toString(8).padStart(4, "0")}` : "";
+    const target = state.kind === "symlink" ? ` -> ${showName(state.target)}` : "";
+    printText(`  ${state.kind}${mode}  ${path}${target}`);
+  }
+  for (const { path, reason: why } of skipped) printText(`  left out  ${path}: ${why}`);
+  return EXIT.ok;
+}
+
+export async function createCheckpoint(reason: string | undefined, options: CommonOptions): Promise<number> {
+  return withEnvironment(options, async ({ moorage }) => {
+    const info = await moorage.checkpoints.create(moorage.environment(), reason);
+    if (options.json) printJson(info);
+    else printText(info.id);
+    for (const { path, reason: why } of info.skipped) printLine(`moor: Left out: ${path}: ${why}`);
+    return EXIT.ok;
+  });
+}
+
+export async function diffCheckpoint(
+  id: string,
+  paths: readonly string[],
+  options: CommonOptions,
+): Promise<number> {
+  return withEnvironment(options, async ({ moorage }) => {
+    const text = await moorage.checkpoints.diff(id, moorage.environment(), paths.length > 0 ? { paths } : {});
+    if (options.json) printJson({ checkpoint: id, diff: text });
+    else if (text !== "") printText(process.stdout.isTTY ? coloured(text) : text);
+    return EXIT.ok;
+  });
+}
+
+export async function restoreCheckpoint(
+  id: string,
+  paths: readonly string[],
+  options: RestoreOptions,
+): Promise<number> {
+  return withEnvironment(options, async ({ moorage }) => {
+    const { dryRun = false, removeOthers = false } = options;
+    const report = await moorage.checkpoints.restore(id, moorage.environment(), {
+      dryRun,
+      removeOthers,
+      ...(paths.length > 0 && { paths }),
+    });
+    if (options.json) printJson(report);
+    else {
+      const verb = dryRun ? "would be " : "";
+      for (const path of report.restored) printText(`${verb}restored  ${path}`);
+      for (const path of report.removed) printText(`${verb}removed  ${path}`);
+      for (const path of report.others) printLine(`moor: Stays, since no call made it: ${path}`);
+      for (const path of report.left) printLine(`moor: Untouched, since its content was not kept: ${path}`);
+      for (const { path, reason } of report.failed) printLine(`moor: Not restored: ${path}: ${reason}`);
+      if (report.undo !== null) printLine(`moor: \`moor checkpoints restore ${report.undo}\` undoes this`);
+    }
+    return report.failed.length === 0 ? EXIT.ok : EXIT.failed;
+  });
+}
+
+/** Runs in the one environment that is named; no tools are needed for it. */
+function withEnvironment(
+  options: CommonOptions,
+  work: (running: Running) => Promise<number>,
+): Promise<number> {
+  return withMoorage(
+    onlyOne(options),
+    async (running) => {
+      await running.start(running.moorage.environment());
+      return work(running);
+    },
+    { registry: new ToolRegistry() },
+  );
+}
+
+function coloured(text: string): string {
+  return text
+    .split("\n")
+    .map((line) => {
+      if (/^(\+\+\+|---) /.test(line)) return styleText("bold", line);
+      if (line.startsWith("+")) return styleText("green", line);
+      if (line.startsWith("-")) return styleText("red", line);
+      return line.startsWith("@@") ? styleText("cyan", line) : line;
+    })
+    .join("\n");
+}

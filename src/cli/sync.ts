@@ -1,0 +1,78 @@
+/** `moor sync`, and the mirroring around a command that `--sync` asks for. */
+
+import type { Moorage } from "../moorage.ts";
+import { ToolRegistry } from "../registry.ts";
+import { EXIT } from "./exit.ts";
+import { badUsage } from "./failure.ts";
+import { printJson, printLine, printText } from "./output.ts";
+import type { CommonOptions } from "./program.ts";
+import type { ProgressView } from "./progress-view.ts";
+import { onlyOne, withMoorage } from "./runtime.ts";
+
+type Report = Awaited<ReturnType<Moorage["sync"]>>;
+type SyncCall = Parameters<Moorage["sync"]>[1];
+
+export async function syncFolder(
+  action: "push" | "pull" | "status",
+  folder: string,
+  options: CommonOptions,
+): Promise<number> {
+  if (options.sync !== undefined)
+    throw badUsage("`moor sync` takes no --sync", "Name the folder as an argument.");
+  return withMoorage(
+    onlyOne(options),
+    async ({ moorage, lifetime: { abortSignal }, start, view }) => {
+      await start(moorage.environment());
+      const report = await moorage.sync(folder, {
+        direction: action === "status" ? "both" : action,
+        dryRun: action === "status",
+        abortSignal,
+        ...shown(view),
+      });
+      view.clear();
+      if (options.json) printJson(report);
+      else print(report);
+      return report.conflicts.length === 0 ? EXIT.ok : EXIT.failed;
+    },
+    { registry: new ToolRegistry() },
+  );
+}
+
+/** Copies in before a command, or both ways after it, and tells what a person should know. */
+export async function syncAround(
+  moorage: Moorage,
+  folder: string,
+  direction: "push" | "both",
+  view: ProgressView,
+): Promise<void> {
+  const report = await moorage.sync(folder, { direction, ...shown(view) });
+  view.clear();
+  remark(report);
+}
+
+/** Progress as a bar on a terminal, and as nothing elsewhere. */
+function shown(view: ProgressView): Pick<SyncCall, "onProgress"> {
+  if (!process.stderr.isTTY) return {};
+  return { onProgress: ({ message, fraction }) => view.show({ environment: "sync", message, fraction }) };
+}
+
+function print(report: Report): void {
+  for (const path of report.pushed) printText(`-> ${path}`);
+  for (const path of report.pulled) printText(`<- ${path}`);
+  remark(report);
+}
+
+/** Reasons that hold for many paths are told once. */
+const TOLD_PATHS = 5;
+
+function remark({ conflicts, skipped }: Report): void {
+  for (const { path, copy } of conflicts) {
+    const where = copy === null ? "" : `; the environment's content is in ${copy}`;
+    printLine(`moor: Changed on both sides: ${path}${where}`);
+  }
+  for (const [reason, entries] of Map.groupBy(skipped, (each) => each.reason)) {
+    const names = entries.slice(0, TOLD_PATHS).map(({ path }) => path || ".");
+    const more = entries.length > TOLD_PATHS ? ` and ${entries.length - TOLD_PATHS} more` : "";
+    printLine(`moor: Not mirrored, ${reason}: ${names.join(", ")}${more}`);
+  }
+}

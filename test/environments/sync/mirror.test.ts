@@ -1,0 +1,241 @@
+import {
+  chmodSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import type { BaseEnvironment } from "../../../environments/base.ts";
+import { createLocalEnvironment } from "../../../environments/local/index.ts";
+import { mirror, type SyncOptions, type SyncReport } from "../../../environments/sync/mirror.ts";
+import { ODD_NAMES } from "../tree/cases.ts";
+
+const base = realpathSync(mkdtempSync(join(tmpdir(), "moorage-sync-")));
+afterAll(() => rmSync(base, { recursive: true, force: true }));
+let count = 0;
+
+interface Fixture extends AsyncDisposable {
+  readonly host: string;
+  readonly remote: string;
+  readonly environment: BaseEnvironment;
+  readonly sync: (
+    direction?: SyncOptions["direction"],
+    options?: Partial<SyncOptions>,
+  ) => Promise<SyncReport>;
+}
+
+function fixture(shell: "bash" | "sh" = "bash"): Fixture {
+  const folder = join(base, String(count++));
+  const [host, remote, state] = [join(folder, "host"), join(folder, "remote"), join(folder, "state")];
+  for (const each of [host, remote, state]) mkdirSync(each, { recursive: true });
+  const environment = createLocalEnvironment({
+    workspace: remote,
+    stateDir: state,
+    shell,
+    id: `sync-${count}`,
+  });
+  return {
+    host,
+    remote,
+    environment,
+    sync: (direction = "both", options = {}) =>
+      mirror(host, environment, { direction, stateDir: state, ...options }),
+    [Symbol.asyncDispose]: () => environment.stop(),
+  };
+}
+
+function write(path: string, content: string): void {
+  mkdirSync(dirname(path), { recursive: true });
+  writeFileSync(path, content);
+}
+
+function picture(folder: string): Record<string, string> {
+  const found: Record<string, string> = {};
+  for (const name of readdirSync(folder, { recursive: true, encoding: "latin1" }).sort()) {
+    const path = Buffer.concat([Buffer.from(`${folder}/`), Buffer.from(name, "latin1")]);
+    const stat = lstatSync(path);
+    const mode = (stat.mode & 0o777).toString(8);
+    if (stat.isSymbolicLink()) found[name] = `-> ${readlinkSync(path, "latin1")}`;
+    else if (stat.isDirectory()) found[name] = `dir ${mode}`;
+    else found[name] = `file ${mode} ${readFileSync(path, "latin1")}`;
+  }
+  return found;
+}
+
+const nothing = { pushed: [], pulled: [], conflicts: [], skipped: [] };
+
+describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (shell) => {
+  it("copies every kind with mode, link and odd name, and then has nothing to do (SY-12, SY-16)", async () => {
+    await using f = fixture(shell);
+    write(join(f.host, "d/exe"), "#!");
+    chmodSync(join(f.host, "d/exe"), 0o755);
+    mkdirSync(join(f.host, "empty"));
+    symlinkSync("/etc/passwd", join(f.host, "d/link"));
+    for (const name of ODD_NAMES) {
+      writeFileSync(Buffer.concat([Buffer.from(`${f.host}/`), Buffer.from(name, "latin1")]), "odd");
+    }
+    const { pushed, ...rest } = await f.sync("push");
+    expect(rest).toEqual({ pulled: [], conflicts: [], skipped: [] });
+    expect(pushed).toHaveLength(4 + ODD_NAMES.length);
+    expect(picture(f.remote)).toEqual(picture(f.host));
+    expect(await f.sync()).toEqual(nothing);
+  });
+
+  it("carries edits, deletions and new files both ways, whatever the clocks say (SY-09, SY-15, SY-19)", async () => {
+    await using f = fixture(shell);
+    for (const name of ["a", "b", "c", "d/e", "zero"]) write(join(f.host, name), name === "zero" ? "" : name);
+    await f.sync("push");
+    write(join(f.host, "a"), "a2");
+    utimesSync(join(f.host, "a"), 1, 1);
+    rmSync(join(f.host, "b"));
+    write(join(f.remote, "zero"), "filled");
+    utimesSync(join(f.remote, "zero"), 4_000_000_000, 4_000_000_000);
+    rmSync(join(f.remote, "d"), { recursive: true });
+    write(join(f.remote, "new/n"), "n");
+    expect(await f.sync()).toEqual({
+      ...nothing,
+      pushed: ["a", "b"],
+      pulled: ["d", "d/e", "new", "new/n", "zero"],
+    });
+    expect(picture(f.host)).toEqual(picture(f.remote));
+    expect(Object.keys(picture(f.host))).toEqual(["a", "c", "new", "new/n", "zero"]);
+    expect(readFileSync(join(f.host, "zero"), "utf8")).toBe("filled");
+    expect(await f.sync()).toEqual(nothing);
+  });
+
+  it("keeps both where both sides changed, also when one deleted (SY-10)", async () => {
+    await using f = fixture(shell);
+    for (const name of ["both", "gone-here", "gone-there", "same"]) write(join(f.host, name), "1");
+    await f.sync("push");
+    write(join(f.host, "both"), "host");
+    write(join(f.remote, "both"), "remote");
+    rmSync(join(f.host, "gone-here"));
+    write(join(f.remote, "gone-here"), "edited");
+    write(join(f.host, "gone-there"), "edited");
+    rmSync(join(f.remote, "gone-there"));
+    for (const side of [f.host, f.remote]) write(join(side, "same"), "2");
+    const first = await f.sync();
+    expect({ ...first, conflicts: first.conflicts.map(({ path }) => path) }).toEqual({
+      ...nothing,
+      conflicts: ["both", "gone-here", "gone-there"],
+    });
+    expect(readFileSync(join(f.host, "both"), "utf8")).toBe("host");
+    expect(readFileSync(join(f.remote, "both"), "utf8")).toBe("remote");
+    const copies = first.conflicts.flatMap(({ copy }) => (copy === null ? [] : [copy]));
+    expect(copies.map((copy) => readFileSync(join(f.host, copy), "utf8"))).toEqual(["remote", "edited"]);
+    expect(await f.sync(), "a conflict stays one").toEqual(first);
+    expect(readdirSync(f.remote).filter((name) => name.includes("conflict"))).toEqual([]);
+    write(join(f.host, "both"), "merged");
+    write(join(f.remote, "both"), "merged");
+    expect((await f.sync()).conflicts.map(({ path }) => path)).toEqual(["gone-here", "gone-there"]);
+  });
+
+  it("follows .gitignore as git does, nested and with exceptions, and carries a .git file there and not back (SY-20)", async () => {
+    await using f = fixture(shell);
+    write(join(f.host, ".gitignore"), "*.log\n!keep.log\nbuild/\n/only-top\n");
+    write(join(f.host, "sub/.gitignore"), "local\n!deep.log\n");
+    write(join(f.host, ".git"), "gitdir: /repo/.git/worktrees/w\n");
+    for (const name of [
+      "a.log",
+      "keep.log",
+      "build/x",
+      "only-top",
+      "sub/only-top",
+      "sub/local",
+      "sub/deep.log",
+      "sub/b.log",
+    ]) {
+      write(join(f.host, name), "1");
+    }
+    await f.sync("push");
+    expect(Object.keys(picture(f.remote))).toEqual([
+      ".git",
+      ".gitignore",
+      "keep.log",
+      "sub",
+      "sub/.gitignore",
+      "sub/deep.log",
+      "sub/only-top",
+    ]);
+    write(join(f.remote, ".git"), "gitdir: /evil\n");
+    write(join(f.remote, "build/made-there"), "1");
+    write(join(f.remote, "vendored/.git/config"), "[core]\n fsmonitor = touch /tmp/pwned\n");
+    const report = await f.sync();
+    expect(report.skipped.map(({ path }) => path)).toEqual([".git", "vendored/.git", "vendored/.git/config"]);
+    expect(readFileSync(join(f.host, ".git"), "utf8")).toBe("gitdir: /repo/.git/worktrees/w\n");
+    expect(existsSync(join(f.host, "build/made-there"))).toBe(false);
+    expect(existsSync(join(f.host, "vendored/.git"))).toBe(false);
+  });
+
+  it("writes nothing outside, through a link that came in an earlier run, or into our state (SY-01, SY-04, SY-05)", async () => {
+    await using f = fixture(shell);
+    const outside = join(base, `outside-${count}`);
+    mkdirSync(outside);
+    write(join(f.host, "f"), "1");
+    await f.sync("push");
+    symlinkSync(outside, join(f.remote, "cfg"));
+    write(join(f.remote, "State/plant"), "evil");
+    await f.sync("both", { stateDir: join(f.host, "state") });
+    expect(readlinkSync(join(f.host, "cfg"))).toBe(outside);
+    rmSync(join(f.remote, "cfg"));
+    write(join(f.remote, "cfg/authorized_keys"), "evil");
+    await f.sync("both", { stateDir: join(f.host, "state") });
+    expect(readdirSync(outside)).toEqual([]);
+    expect(existsSync(join(f.host, "State"))).toBe(false);
+    expect(readFileSync(join(f.host, "cfg/authorized_keys"), "utf8")).toBe("evil");
+  });
+
+  it("holds back names that the host would take for one (SY-13)", async () => {
+    await using f = fixture(shell);
+    write(join(f.host, "a"), "1");
+    await f.sync("push");
+    write(join(f.remote, "Notes/a.md"), "1");
+    write(join(f.remote, "notes/b.md"), "2");
+    const report = await f.sync("both", { ignoresCase: true });
+    expect(report.skipped.map(({ path }) => path)).toEqual(["Notes", "Notes/a.md", "notes", "notes/b.md"]);
+    expect(readdirSync(f.host)).toEqual(["a"]);
+    expect(existsSync(join(f.remote, "Notes/a.md"))).toBe(true);
+    expect(existsSync(join(f.remote, "notes/b.md"))).toBe(true);
+  });
+
+  it("takes a side that was emptied for a new one, and removes nothing on the other", async () => {
+    await using f = fixture(shell);
+    write(join(f.host, "d/a"), "1");
+    await f.sync("push");
+    rmSync(join(f.remote, "d"), { recursive: true });
+    expect(await f.sync()).toEqual({ ...nothing, pushed: ["d", "d/a"] });
+    expect(picture(f.remote)).toEqual(picture(f.host));
+  });
+
+  it("does nothing when both sides are one folder (SY-18)", async () => {
+    await using f = fixture(shell);
+    write(join(f.remote, "a"), "1");
+    const report = await mirror(f.remote, f.environment, { direction: "both", stateDir: join(base, "s") });
+    expect(report.skipped).toEqual([{ path: "", reason: "both sides are one folder" }]);
+    expect(picture(f.remote)).toEqual({ a: "file 644 1" });
+  });
+
+  it("goes on after an abort from where it was, and a dry run does nothing (SY-17)", async () => {
+    await using f = fixture(shell);
+    for (let index = 0; index < 20; index += 1) write(join(f.host, `f${index}`), String(index));
+    expect((await f.sync("push", { dryRun: true })).pushed).toHaveLength(20);
+    expect(readdirSync(f.remote)).toEqual([]);
+    const controller = new AbortController();
+    const broken = f.sync("push", { abortSignal: controller.signal, onProgress: () => controller.abort() });
+    await expect(broken).rejects.toMatchObject({ code: "ABORTED" });
+    expect(readdirSync(f.remote).filter((name) => name.startsWith("f"))).toEqual([]);
+    expect((await f.sync("push")).pushed).toHaveLength(20);
+    expect(picture(f.remote)).toEqual(picture(f.host));
+  });
+});

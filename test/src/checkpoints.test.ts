@@ -1,0 +1,363 @@
+import { spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, it } from "vitest";
+import type { CheckpointSettings } from "../../src/checkpoints/checkpoints.ts";
+import { createMoorage, type Moorage } from "../../src/moorage.ts";
+
+const base = realpathSync(mkdtempSync(join(tmpdir(), "moorage-checkpoints-")));
+afterAll(() => rmSync(base, { recursive: true, force: true }));
+let count = 0;
+
+interface Fixture extends AsyncDisposable {
+  readonly moorage: Moorage;
+  readonly workspace: string;
+  readonly stateDir: string;
+  readonly at: (path: string) => string;
+  /** Calls a tool and gives its output; a failure fails the test. */
+  readonly call: (name: string, args: Record<string, unknown>) => Promise<Record<string, unknown>>;
+  readonly restore: (id: unknown, options?: object) => ReturnType<Moorage["checkpoints"]["restore"]>;
+}
+
+async function fixture(
+  checkpoints: CheckpointSettings = {},
+  { workspace = join(base, `w${count++}`), stateDir = join(base, `s${count++}`) } = {},
+): Promise<Fixture> {
+  mkdirSync(workspace, { recursive: true });
+  const moorage = await createMoorage({ environments: "local", workspace, stateDir, checkpoints });
+  return {
+    moorage,
+    workspace,
+    stateDir,
+    at: (path) => join(workspace, path),
+    call: async (name, args) => {
+      const result = await moorage.call({ name, arguments: args });
+      if (!result.ok) throw new Error(JSON.stringify(result.error));
+      return result.content;
+    },
+    restore: (id, options) => moorage.checkpoints.restore(String(id), moorage.environment(), options),
+    [Symbol.asyncDispose]: () => moorage.stop(),
+  };
+}
+
+/** Everything of a folder that a restore promises. */
+function picture(folder: string): Record<string, string> {
+  const found: Record<string, string> = {};
+  for (const name of readdirSync(folder, { recursive: true, encoding: "latin1" }).sort()) {
+    const path = Buffer.concat([Buffer.from(`${folder}/`), Buffer.from(name, "latin1")]);
+    const stat = lstatSync(path);
+    const mode = (stat.mode & 0o7777).toString(8);
+    if (stat.isSymbolicLink()) found[name] = `-> ${readlinkSync(path, "latin1")}`;
+    else if (stat.isDirectory()) found[name] = `dir ${mode}`;
+    else found[name] = `file ${mode} ${readFileSync(path, "latin1")}`;
+  }
+  return found;
+}
+
+const ID = /^cp-[0-9a-f]{12}$/;
+
+describe("checkpoints", () => {
+  it("write_file and patch name the checkpoint of the files that they change", async () => {
+    await using f = await fixture();
+    writeFileSync(f.at("a"), "old\n");
+    chmodSync(f.at("a"), 0o751);
+    const wrote = await f.call("write_file", { path: "a", content: "new\n" });
+    expect(wrote.checkpoint).toMatch(ID);
+    const patched = await f.call("patch", { path: "a", old_string: "new", new_string: "newer" });
+    expect(patched.checkpoint).toMatch(ID);
+    expect(
+      (await f.moorage.checkpoints.list()).map(({ scope, reason, paths }) => ({ scope, reason, paths })),
+    ).toEqual([
+      { scope: "files", reason: "before patch", paths: 1 },
+      { scope: "files", reason: "before write_file", paths: 1 },
+    ]);
+    expect(await f.restore(patched.checkpoint)).toMatchObject({ restored: ["a"], removed: [], failed: [] });
+    expect(readFileSync(f.at("a"), "utf8")).toBe("new\n");
+    expect(await f.restore(wrote.checkpoint)).toMatchObject({ restored: ["a"] });
+    expect(picture(f.workspace)).toEqual({ a: "file 751 old\n" });
+  });
+
+  it("a checkpoint is a moment: restoring it undoes every later change too", async () => {
+    await using f = await fixture();
+    writeFileSync(f.at("a"), "a0");
+    writeFileSync(f.at("b"), "b0");
+    mkdirSync(f.at("e/f"), { recursive: true });
+    const before = picture(f.workspace);
+    const first = await f.call("write_file", { path: "a", content: "a1" });
+    await f.call("write_file", { path: "b", content: "b1" });
+    await f.call("write_file", { path: "deep/new/c", content: "c" });
+    await f.call("terminal", {
+      command: "rm -r e; ln -s a link; chmod 600 a; mkdir made; echo x > made/x; mv b b2",
+    });
+    await f.call("write_file", { path: "a", content: "a2" });
+    const report = await f.restore(first.checkpoint);
+    expect(report.failed).toEqual([]);
+    expect(report.others).toEqual([]);
+    expect(picture(f.workspace)).toEqual(before);
+  });
+
+  it("readers cost no checkpoint, everything else one of the tree", async () => {
+    await using f = await fixture();
+    writeFileSync(f.at("a"), "a");
+    for (const command of [
+      "ls -l",
+      "cat a | grep a",
+      "echo hi > /dev/null 2>&1",
+      "cd . && pwd",
+      "find . -name a",
+    ]) {
+      expect((await f.call("terminal", { command })).checkpoint).toBeUndefined();
+    }
+    for (const command of [
+      "echo x > b",
+      "sed -i s/a/b/ a",
+      "find . -name b -delete",
+      "cat <(touch c)",
+      "$X",
+      "ls() { rm a; }",
+    ]) {
+      expect((await f.call("terminal", { command })).checkpoint).toMatch(ID);
+    }
+    expect((await f.call("terminal", { command: "ls" })).checkpoint, "ls is a function by then").toMatch(ID);
+    expect(existsSync(f.at("a"))).toBe(false);
+  });
+
+  it("undo can be undone, exactly (CP-18)", async () => {
+    await using f = await fixture();
+    writeFileSync(f.at("a"), "1");
+    const first = await f.call("terminal", {
+      command: "echo 2 > a; mkdir d; echo new > d/n; ln -s ../a d/l; chmod 711 d",
+    });
+    writeFileSync(f.at("mine"), "user's");
+    const present = picture(f.workspace);
+    const undone = await f.restore(first.checkpoint);
+    expect(picture(f.workspace)).toEqual({ a: "file 644 1", mine: "file 644 user's" });
+    expect(undone.others).toEqual(["mine"]);
+    const redone = await f.restore(undone.undo);
+    expect(picture(f.workspace)).toEqual(present);
+    await f.restore(redone.undo);
+    expect(picture(f.workspace)).toEqual({ a: "file 644 1", mine: "file 644 user's" });
+  });
+
+  it("what the agent made goes, what the user made stays unless its removal is asked for (CP-16)", async () => {
+    await using f = await fixture();
+    const made = await f.call("terminal", { command: "echo agent > new.txt; mkdir both" });
+    writeFileSync(f.at("mine.txt"), "mine");
+    writeFileSync(f.at("both/mine.txt"), "mine");
+    const report = await f.restore(made.checkpoint);
+    expect(report.removed).toEqual(["new.txt"]);
+    expect(report.others).toEqual(["both", "both/mine.txt", "mine.txt"]);
+    expect(Object.keys(picture(f.workspace))).toEqual(["both", "both/mine.txt", "mine.txt"]);
+    await f.restore(made.checkpoint, { removeOthers: true });
+    expect(picture(f.workspace)).toEqual({});
+  });
+
+  it("a file beyond the size cap is listed, and neither changed nor removed (CP-11)", async () => {
+    await using f = await fixture({ maxFileBytes: 1_000_000 });
+    writeFileSync(f.at("data.bin"), Buffer.alloc(2_000_000));
+    writeFileSync(f.at("a.txt"), "a");
+    const edit = await f.call("terminal", { command: "echo b > a.txt; echo x >> data.bin" });
+    expect(edit.note).toMatch(/does not hold data\.bin: it has 2000000 bytes/);
+    const report = await f.restore(edit.checkpoint);
+    expect(report.left).toEqual(["data.bin"]);
+    expect(statSync(f.at("data.bin")).size).toBe(2_000_002);
+    expect(readFileSync(f.at("a.txt"), "utf8")).toBe("a");
+  });
+
+  it("restores one path alone, whatever its name (CP-17), and a dry run changes nothing", async () => {
+    await using f = await fixture();
+    const names = [":(top)weird", "-f", "a*b", "[x]", "a\nb"];
+    for (const name of names) writeFileSync(f.at(name), "old");
+    const { id } = await f.moorage.checkpoints.create(f.moorage.environment());
+    for (const name of names) writeFileSync(f.at(name), "new");
+    const dry = await f.restore(id, { dryRun: true });
+    expect(dry).toMatchObject({
+      undo: null,
+      restored: [...names].sort().map((name) => name.replace("\n", "\\x0a")),
+    });
+    expect(await f.moorage.checkpoints.list()).toHaveLength(1);
+    for (const name of names) {
+      const report = await f.restore(id, { paths: [name] });
+      expect(report.restored).toEqual([name.replace("\n", "\\x0a")]);
+      expect(readFileSync(f.at(name), "utf8")).toBe("old");
+      const untouched = names.slice(names.indexOf(name) + 1);
+      for (const other of untouched) expect(readFileSync(f.at(other), "utf8")).toBe("new");
+    }
+  });
+
+  it("refuses what is no id, and one that is not there (CP-24)", async () => {
+    await using f = await fixture();
+    for (const id of ["../../etc", "HEAD~1; rm x", "--help", "", "cp-0123456789AB"]) {
+      await expect(f.restore(id)).rejects.toMatchObject({ code: "INVALID_ARGUMENTS" });
+    }
+    await expect(f.restore("cp-0123456789ab")).rejects.toMatchObject({ code: "CHECKPOINT_MISSING" });
+  });
+
+  it("shows the difference between a checkpoint and the present", async () => {
+    await using f = await fixture();
+    writeFileSync(f.at("a"), "one\ntwo\n");
+    writeFileSync(f.at("bin"), Buffer.from([0, 1]));
+    const { checkpoint } = await f.call("terminal", {
+      command: "echo three >> a; echo n > n; printf '\\0' > bin; chmod 755 a",
+    });
+    const text = await f.moorage.checkpoints.diff(String(checkpoint), f.moorage.environment());
+    expect(text).toContain("a: file 0644 -> file 0755\n");
+    expect(text).toContain("--- a/a\n+++ b/a\n");
+    expect(text).toContain("+three\n");
+    expect(text).toContain("--- /dev/null\n+++ b/n\n");
+    expect(text).toContain("bin: binary or large contents differ");
+    // To look is not to store: what was looked at is stored when it is to be undone.
+    await f.restore(checkpoint);
+    expect(readFileSync(f.at("a"), "utf8")).toBe("one\ntwo\n");
+  });
+
+  it("a file that cannot be restored is listed as failed, and the rest is restored (CP-25)", async ({
+    skip,
+  }) => {
+    await using f = await fixture();
+    writeFileSync(f.at("stuck"), "1");
+    writeFileSync(f.at("free"), "1");
+    const { checkpoint } = await f.call("terminal", { command: "echo 2 > stuck; echo 2 > free" });
+    if (spawnSync("chattr", ["+i", f.at("stuck")]).status !== 0) skip("files cannot be made immutable here");
+    try {
+      const report = await f.restore(checkpoint);
+      expect(report.restored).toEqual(["free"]);
+      expect(report.failed.map(({ path }) => path)).toEqual(["stuck"]);
+    } finally {
+      spawnSync("chattr", ["-i", f.at("stuck")]);
+    }
+  });
+
+  it("runs no program of a hostile workspace, and restores a nested repository (CP-05, CP-07)", async () => {
+    await using f = await fixture();
+    const proof = join(base, "proof");
+    spawnSync("git", ["init", "-q", f.workspace]);
+    spawnSync("git", ["init", "-q", f.at("nested")]);
+    const evil = `touch ${proof}`;
+    writeFileSync(
+      f.at(".git/config"),
+      `[core]\n fsmonitor = ${evil}\n hooksPath = hooks\n[filter "x"]\n clean = ${evil}\n smudge = ${evil}\n[diff]\n external = ${evil}\n`,
+    );
+    writeFileSync(f.at(".gitattributes"), "* filter=x diff=x\n");
+    writeFileSync(f.at("nested/file"), "1");
+    writeFileSync(f.at("worktree.git"), "gitdir: /elsewhere\n");
+    symlinkSync("/etc", f.at("ext"));
+    const before = picture(f.workspace);
+    const { checkpoint } = await f.call("terminal", { command: "echo 2 > nested/file; rm -rf .git ext" });
+    await f.moorage.checkpoints.diff(String(checkpoint), f.moorage.environment());
+    await f.restore(checkpoint);
+    expect(existsSync(proof)).toBe(false);
+    const after = picture(f.workspace);
+    expect(after).toEqual(before);
+    expect(after.ext).toBe("-> /etc");
+  });
+
+  it("keeps the store within its cap, and the newest checkpoint (CP-20)", async () => {
+    await using f = await fixture({ maxStoreBytes: 8_000_000 });
+    let last: unknown;
+    for (let round = 0; round < 12; round += 1) {
+      spawnSync("dd", ["if=/dev/urandom", `of=${f.at("r")}`, "bs=1000000", "count=1"]);
+      last = (await f.call("write_file", { path: "r", content: String(round) })).checkpoint;
+    }
+    await f.moorage.checkpoints.prune();
+    expect(await f.moorage.checkpoints.totalBytes()).toBeLessThanOrEqual(8_000_000);
+    const size = spawnSync("du", ["-sb", join(f.stateDir, "checkpoints/contents")], { encoding: "utf8" });
+    expect(Number.parseInt(size.stdout, 10)).toBeLessThan(9_000_000);
+    expect((await f.restore(last)).failed).toEqual([]);
+    expect(statSync(f.at("r")).size).toBe(1_000_000);
+  });
+
+  it("heals a store whose contents were removed, and tells what it lost (CP-23)", async () => {
+    await using f = await fixture();
+    writeFileSync(f.at("a"), "1");
+    const lost = await f.call("write_file", { path: "a", content: "2" });
+    rmSync(join(f.stateDir, "checkpoints/contents"), { recursive: true });
+    const report = await f.restore(lost.checkpoint);
+    expect(report.failed).toEqual([{ path: "a", reason: "its content is no longer in the store" }]);
+    const next = await f.call("write_file", { path: "a", content: "3" });
+    await f.restore(next.checkpoint);
+    expect(readFileSync(f.at("a"), "utf8")).toBe("2");
+    rmSync(join(f.stateDir, "checkpoints/contents"), { recursive: true });
+    writeFileSync(f.at("b"), "b");
+    expect((await f.restore(next.checkpoint)).failed).toEqual([]);
+    const tree = await f.call("terminal", { command: "rm a b" });
+    expect((await f.restore(tree.checkpoint)).failed).toEqual([]);
+    expect(Object.keys(picture(f.workspace))).toEqual(["a", "b"]);
+  });
+
+  it("begins a new index when the old one is damaged", async () => {
+    const stateDir = join(base, `s${count++}`);
+    mkdirSync(join(stateDir, "checkpoints"), { recursive: true });
+    writeFileSync(join(stateDir, "checkpoints/index.sqlite"), "this is no database at all ".repeat(100));
+    await using f = await fixture({}, { stateDir });
+    expect((await f.call("write_file", { path: "a", content: "1" })).checkpoint).toMatch(ID);
+    expect(readdirSync(join(stateDir, "checkpoints")).some((name) => name.includes("damaged"))).toBe(true);
+  });
+
+  it("tells that the time budget was passed, and then lets commands go on (CP-22)", async () => {
+    await using f = await fixture({ budgetMs: 1 });
+    writeFileSync(f.at("a"), "1");
+    const first = await f.call("terminal", { command: "echo 1 > b" });
+    expect(first.note).toMatch(/No checkpoint was taken|time budget/);
+    const second = await f.call("terminal", { command: "echo 2 > b" });
+    expect(second.note).toMatch(/No checkpoint was taken/);
+    expect(readFileSync(f.at("b"), "utf8")).toBe("2\n");
+  });
+
+  it("two runtimes on one folder lose no checkpoint (CP-21)", async () => {
+    await using one = await fixture();
+    await using two = await fixture({}, one);
+    const writes = (f: Fixture, name: string) =>
+      Promise.all(
+        Array.from({ length: 25 }, (_, index) =>
+          f.call("write_file", { path: `${name}${index}`, content: name }),
+        ),
+      );
+    const results = (await Promise.all([writes(one, "x"), writes(two, "y")])).flat();
+    expect(new Set(results.map(({ checkpoint }) => checkpoint)).size).toBe(50);
+    expect(results.filter(({ note }) => note !== undefined)).toEqual([]);
+    expect(await one.moorage.checkpoints.list()).toHaveLength(50);
+  });
+
+  it("lists checkpoints of a folder also when it is reached through a link (CP-19)", async () => {
+    await using f = await fixture();
+    await f.call("write_file", { path: "sub/a", content: "1" });
+    const link = join(base, "link");
+    symlinkSync(f.workspace, link);
+    await using g = await fixture({}, { workspace: link, stateDir: f.stateDir });
+    const found = await g.moorage.checkpoints.list(g.moorage.environment());
+    expect(found.map(({ place, reason }) => ({ place, reason }))).toEqual([
+      { place: `host:${f.workspace}`, reason: "before write_file" },
+    ]);
+  });
+
+  it("restores a file that a call changed outside of the workspace, and a link that it replaced", async () => {
+    await using f = await fixture();
+    const outside = join(base, "outside.txt");
+    writeFileSync(outside, "1");
+    symlinkSync(outside, f.at("link"));
+    const direct = await f.call("write_file", { path: outside, content: "2" });
+    await f.restore(direct.checkpoint);
+    expect(readFileSync(outside, "utf8")).toBe("1");
+    const through = await f.call("write_file", { path: "link", content: "3" });
+    expect(readFileSync(outside, "utf8")).toBe("3");
+    await f.restore(through.checkpoint);
+    expect(readFileSync(outside, "utf8")).toBe("1");
+    expect(picture(f.workspace)).toEqual({ link: `-> ${outside}` });
+  });
+});
