@@ -523,6 +523,17 @@ export interface EnvironmentInfo {
   readonly shell: "bash" | "sh" | null;
   /** Paths of the host that a command in the environment can change, absolute; the host's root for `local`. */
   readonly exposedHostPaths: readonly string[];
+  /** What its egress policy decided so far; missing where there is no policy. */
+  readonly egress?: EgressReport;
+}
+
+/** Decisions of an egress policy. Without a way out at all nobody asks, and the counts stay 0. */
+export interface EgressReport {
+  readonly policy: "none" | "allow-list";
+  readonly allowed: number;
+  readonly denied: number;
+  /** The last refusals, oldest first, each with the host, the rule, and what would allow it. */
+  readonly refusals: readonly string[];
 }
 
 /** Progress of slow steps: an image pull, a container start. `fraction` is between 0 and 1 when it is known. */

@@ -1,9 +1,9 @@
 /** The life of a Docker environment: which container it has, how it gets one, loses it and gets another. */
 import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import type { Capability, EnvironmentProgress, Health } from "../base.ts";
+import type { Capability, EgressReport, EnvironmentProgress, Health } from "../base.ts";
 import type { CredentialOptions } from "../egress/credentials.ts";
-import { EgressGate } from "../egress/gate.ts";
+import { EgressGate, reportOf } from "../egress/gate.ts";
 import type { Recovery, ShellBackend } from "../shell/backend.ts";
 import type { ShellStream, StreamRequest } from "../shell/stream.ts";
 import { attachContainer, endOurProcesses } from "./attach.ts";
@@ -110,6 +110,10 @@ export class DockerBackend implements ShellBackend {
       await this.#closeGate();
       throw error;
     }
+  }
+
+  egressReport(): EgressReport | null {
+    return reportOf(this.#settings.egress, this.#gate);
   }
 
   refusalsSince(startedAt: number): readonly string[] {

@@ -45,6 +45,7 @@ export async function openDoor(
   requireLocal(client);
   const program = await programOfHost();
   const user = (await isRootless(client)) ? "0:0" : `${process.getuid?.() ?? 0}:${process.getgid?.() ?? 0}`;
+  const name = `moorage-door-${crypto.randomUUID().slice(0, 12)}`;
   const bind = (Source: string, Target: string) => ({
     Type: "bind" as const,
     Source,
@@ -70,6 +71,7 @@ export async function openDoor(
       [LABELS.owner]: ownerLabel(),
       [LABELS.session]: identity.session,
       [LABELS.environment]: identity.environment,
+      [LABELS.container]: name,
       [LABELS.createdAt]: new Date().toISOString(),
       [LABELS.role]: DOOR_ROLE,
     },
@@ -91,7 +93,6 @@ export async function openDoor(
   };
   const action = `open the door of container "${container.facts.name}"`;
   const fallback = "CONTAINER_START_FAILED" as const;
-  const name = `moorage-door-${crypto.randomUUID().slice(0, 12)}`;
   const created = await client.call(
     action,
     (docker, abortSignal) => {

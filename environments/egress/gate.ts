@@ -3,8 +3,9 @@ import { mkdtemp, rm } from "node:fs/promises";
 import type { Server } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { EgressReport } from "../base.ts";
 import type { CredentialOptions } from "./credentials.ts";
-import { type Decision, type DecisionCounts, denialText } from "./decisions.ts";
+import { denialText } from "./decisions.ts";
 import { DOOR_SOCKET } from "./door.ts";
 import type { EgressPolicy } from "./policy.ts";
 import { createEgressProxy, type EgressProxy } from "./proxy.ts";
@@ -20,8 +21,23 @@ interface Denial {
   readonly text: string;
 }
 
+/** Refusals of a report. */
+const REFUSALS_MAX = 20;
 /** Different refusals that one result tells. */
 const NOTES_MAX = 5;
+
+/** Of a place with this policy; null where it is open. */
+export function reportOf(policy: EgressPolicy, gate: EgressGate | null): EgressReport | null {
+  if (policy === "open") return null;
+  return (
+    gate?.report() ?? {
+      policy: policy === "none" ? "none" : "allow-list",
+      allowed: 0,
+      denied: 0,
+      refusals: [],
+    }
+  );
+}
 
 export class EgressGate {
   #folder: string | null = null;
@@ -63,15 +79,12 @@ export class EgressGate {
     this.#proxy.adopt(listener);
   }
 
-  get counts(): DecisionCounts {
-    return this.#proxy.counts;
+  report(): EgressReport {
+    const refusals = this.#proxy.decisions.filter(({ allowed }) => !allowed).map(denialText);
+    return { policy: "allow-list", ...this.#proxy.counts, refusals: refusals.slice(-REFUSALS_MAX) };
   }
 
-  get decisions(): readonly Decision[] {
-    return this.#proxy.decisions;
-  }
-
-  /** @throws {MoorageError} INVALID_SPEC */
+  /** Changes the policy while running; see `EgressProxy`. @throws {MoorageError} INVALID_SPEC */
   setPolicy(policy: EgressPolicy): void {
     this.#proxy.setPolicy(policy);
   }

@@ -158,6 +158,7 @@ class ShellEnvironment extends BaseEnvironment {
   }
 
   info(): EnvironmentInfo {
+    const egress = this.#backend.egressReport?.();
     return {
       id: this.id,
       backend: this.backend,
@@ -166,6 +167,7 @@ class ShellEnvironment extends BaseEnvironment {
       description: this.#backend.description,
       shell: this.#facts?.shell ?? null,
       exposedHostPaths: this.#backend.exposedHostPaths,
+      ...(egress && { egress }),
     };
   }
 

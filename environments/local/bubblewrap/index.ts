@@ -9,14 +9,15 @@ import { mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
-import type { BaseEnvironment, Capability, Health } from "../../base.ts";
+import type { BaseEnvironment, Capability, EgressReport, Health } from "../../base.ts";
 import type { CredentialOptions } from "../../egress/credentials.ts";
 import { doorVariables } from "../../egress/door.ts";
-import { EgressGate } from "../../egress/gate.ts";
+import { EgressGate, reportOf } from "../../egress/gate.ts";
 import { compilePolicy, type EgressPolicy } from "../../egress/policy.ts";
 import type { Recovery, ShellBackend } from "../../shell/backend.ts";
 import { createShellEnvironment, type ShellEnvironmentOptions } from "../../shell/environment.ts";
 import type { ShellStream, StreamRequest } from "../../shell/stream.ts";
+import { currentFolder } from "../index.ts";
 import { removeRecord, writeRecord } from "../owners.ts";
 import { reapLocal } from "../reap.ts";
 import { scrubbedVariables } from "../variables.ts";
@@ -24,7 +25,7 @@ import { claimedPlaceholders, releasePlaceholders } from "./claims.ts";
 import { checkWorkspace, layoutArgv, sandboxHome } from "./layout.ts";
 import { probeBubblewrap } from "./probe.ts";
 import { protect } from "./protected.ts";
-import { Sandbox, unavailable } from "./sandbox.ts";
+import { type Owner, Sandbox, unavailable } from "./sandbox.ts";
 
 export interface BubblewrapOptions extends ShellEnvironmentOptions {
   /** @default "open" */
@@ -65,7 +66,7 @@ class BubblewrapBackend implements ShellBackend {
       );
     }
     compilePolicy(options.egress ?? "open");
-    this.workspace = checkWorkspace(resolve(options.workspace ?? process.cwd()));
+    this.workspace = checkWorkspace(resolve(options.workspace ?? currentFolder()));
     this.exposedHostPaths = [this.workspace];
     this.#options = options;
     this.#id = id;
@@ -125,6 +126,10 @@ class BubblewrapBackend implements ShellBackend {
     };
   }
 
+  egressReport(): EgressReport | null {
+    return reportOf(this.#options.egress ?? "open", this.#gate);
+  }
+
   refusalsSince(startedAt: number): readonly string[] {
     return this.#gate?.refusalsSince(startedAt) ?? [];
   }
@@ -150,9 +155,11 @@ class BubblewrapBackend implements ShellBackend {
         folders: [channel],
         placeholders: [...this.#placeholders],
       });
+      const owner = await foreignOwner(this.workspace);
       const layout = layoutArgv({
         workspace: this.workspace,
         channel,
+        foreign: owner !== null,
         hidden: [stateDir],
         openNetwork: egress === "open",
       });
@@ -161,6 +168,7 @@ class BubblewrapBackend implements ShellBackend {
         channel,
         workspace: this.workspace,
         env: this.#variables(gate !== null),
+        owner,
         network: gate ? { onDoor: (listener) => gate.adopt(listener) } : egress === "none" ? "none" : "open",
       });
     } catch (error) {
@@ -174,6 +182,16 @@ class BubblewrapBackend implements ShellBackend {
     const host = Object.entries(scrubbedVariables(process.env)).filter(([name]) => !CLOSED.test(name));
     return { ...Object.fromEntries(host), HOME: sandboxHome(), ...(door && doorVariables()) };
   }
+}
+
+/**
+ * Owner of a workspace that is not root's, when we are root. Without capabilities root could not write there, and what
+ * commands make belongs to whom the folder does.
+ */
+async function foreignOwner(path: string): Promise<Owner | null> {
+  if (process.getuid?.() !== 0) return null;
+  const { uid, gid } = await stat(path);
+  return uid === 0 ? null : { uid, gid };
 }
 
 async function folderProblem(path: string): Promise<MoorageError | null> {

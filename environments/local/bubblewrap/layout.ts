@@ -1,7 +1,7 @@
 /** What of the host a sandbox sees, as options of bwrap. */
 import { existsSync, lstatSync, realpathSync } from "node:fs";
 import { homedir } from "node:os";
-import { isAbsolute, join, normalize } from "node:path";
+import { basename, isAbsolute, join, normalize } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
 
 /** Where the folder with the named pipes is, inside. */
@@ -46,6 +46,8 @@ export interface Layout {
   readonly channel: string;
   /** Folders of ours that commands must not read. */
   readonly hidden: readonly string[];
+  /** Whether its user is another than this process's, to whom root's files are closed anyway. */
+  readonly foreign: boolean;
   /** Whether the sandbox resolves names itself. */
   readonly openNetwork: boolean;
 }
@@ -77,7 +79,7 @@ export function checkWorkspace(path: string): string {
 }
 
 /** Options for the file system; those of the workspace come last, so that it shows through what is private. */
-export function layoutArgv({ workspace, channel, hidden, openNetwork }: Layout): string[] {
+export function layoutArgv({ workspace, channel, hidden, openNetwork, foreign }: Layout): string[] {
   const home = sandboxHome();
   const argv = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
   for (const path of KERNEL_SETTINGS.filter((candidate) => existsSync(candidate))) {
@@ -89,7 +91,7 @@ export function layoutArgv({ workspace, channel, hidden, openNetwork }: Layout):
   const covered = PRIVATE.some((path) => home === path || home.startsWith(`${path}/`));
   if (covered) argv.push("--perms", "0700", "--dir", home);
   else if (isFolder(home)) argv.push("--perms", "0700", "--tmpfs", home);
-  if (process.getuid?.() === 0) {
+  if (process.getuid?.() === 0 && !foreign) {
     for (const path of HIDDEN_FROM_ROOT.filter((candidate) => existsSync(candidate))) {
       if (isFolder(path)) argv.push("--perms", "0700", "--tmpfs", path);
       else argv.push("--ro-bind", "/dev/null", path);
@@ -109,16 +111,18 @@ export function layoutArgv({ workspace, channel, hidden, openNetwork }: Layout):
 }
 
 /**
- * Folders of the search path that what is private would hide, such as a Node in the user's home: their programs are
- * wanted, and nothing beside them but the modules that a Node of that folder needs.
+ * A Node in the user's home would be hidden with it: the folder of its programs is wanted, and its modules. Other folders
+ * of the search path stay hidden, since what they hold seldom works without the rest of the home.
  */
 function programFolders(searchPath: string): readonly string[] {
-  const folders = searchPath
+  return searchPath
     .split(":")
     .filter((path) => isAbsolute(path) && normalize(path) === path && !path.startsWith("/tmp/"))
-    .filter((path) => isPrivate(path) && path !== sandboxHome() && isFolder(path));
-  const modules = folders.map((path) => join(path, "../lib/node_modules")).filter(isFolder);
-  return [...new Set([...folders, ...modules])].filter((path) => realpathSync(path) === path);
+    .filter((path) => basename(path) === "bin" && isPrivate(path) && isFolder(path))
+    .map((path) => [path, join(path, "../lib/node_modules")] as const)
+    .filter(([path, modules]) => existsSync(join(path, "node")) && isFolder(modules))
+    .flat()
+    .filter((path, index, all) => realpathSync(path) === path && all.indexOf(path) === index);
 }
 
 function isFolder(path: string): boolean {

@@ -3,10 +3,12 @@
  * of their use, and lose their names as soon as both ends are open.
  */
 import { closeSync, constants, openSync, rmSync } from "node:fs";
-import { mkdir } from "node:fs/promises";
+import { chown, mkdir } from "node:fs/promises";
 import { Socket } from "node:net";
 import { join } from "node:path";
 import { execa } from "execa";
+
+import type { Owner } from "./sandbox.ts";
 
 /** Streams whose pipes are made by one run of `mkfifo`. */
 const BATCH = 6;
@@ -25,12 +27,15 @@ export interface PipeSet {
 
 export class PipeStock {
   readonly #folder: string;
+  readonly #owner: Owner | null;
   readonly #ready: PipeSet[] = [];
   #made = 0;
   #making: Promise<void> | null = null;
 
-  constructor(folder: string) {
+  /** @param owner who opens the other ends, when that is not this process's user */
+  constructor(folder: string, owner: Owner | null = null) {
     this.#folder = folder;
+    this.#owner = owner;
   }
 
   /** Makes pipes ahead. */
@@ -61,6 +66,11 @@ export class PipeStock {
     await Promise.all(sets.map(({ folder }) => mkdir(folder, { mode: 0o700 })));
     const paths = sets.flatMap(({ folder }) => ["in", "out", "err"].map((name) => join(folder, name)));
     await execa("mkfifo", ["-m", "600", ...paths]);
+    if (this.#owner) {
+      const { uid, gid } = this.#owner;
+      const all = [...sets.map(({ folder }) => folder), ...paths];
+      await Promise.all(all.map((path) => chown(path, uid, gid)));
+    }
     this.#ready.push(...sets);
   }
 }

@@ -6,7 +6,7 @@
  * supervisor: a shell's own `&` would have it ignore SIGINT for good.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { closeSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chownSync, closeSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { Server } from "node:net";
 import { join } from "node:path";
@@ -21,6 +21,12 @@ import { CHANNEL } from "./layout.ts";
 import { openHostEnds, type PipeSet, PipeStock } from "./pipes.ts";
 import { seccompFilter } from "./seccomp.ts";
 
+/** Numbers of a user and a group. */
+export interface Owner {
+  readonly uid: number;
+  readonly gid: number;
+}
+
 export interface SandboxOptions {
   /** Options of bwrap for the file system. */
   readonly layout: readonly string[];
@@ -29,6 +35,8 @@ export interface SandboxOptions {
   readonly workspace: string;
   /** Variables of every program inside. They reach bwrap by its environment, never by its arguments. */
   readonly env: Readonly<Record<string, string>>;
+  /** Whose ids programs get, when this process is root and may choose. @default this process's */
+  readonly owner: Owner | null;
   readonly network: "open" | "none" | { readonly onDoor: (listener: Server) => void };
 }
 
@@ -117,7 +125,9 @@ export class Sandbox {
   static async start(options: SandboxOptions): Promise<Sandbox> {
     const filter = seccompFilter();
     if (!filter) throw unavailable(`no filter of system calls is known for ${process.arch}`);
-    const stock = new PipeStock(options.channel);
+    const { owner } = options;
+    if (owner) chownSync(options.channel, owner.uid, owner.gid);
+    const stock = new PipeStock(options.channel, owner);
     const filling = stock.fill();
     const files = [
       writePrivate(options.channel, "arguments", Buffer.from(bwrapArguments(options).join("\0"))),
@@ -129,6 +139,7 @@ export class Sandbox {
       // Where it stands must not keep a folder of the host's busy.
       cwd: "/",
       env: options.env,
+      ...(owner && { uid: owner.uid, gid: owner.gid }),
       detached: true,
       // Arguments and filter are read from descriptors 3 and 4; 5 tells what was made; the door hands its port over.
       stdio: ["pipe", "pipe", "pipe", ...files, "pipe", ...(hasDoor ? (["ipc"] as const) : [])],
@@ -158,6 +169,8 @@ export class Sandbox {
     const set = await this.#stock.take();
     const ends = openHostEnds(set);
     writeFileSync(join(set.folder, "run"), runScript(argv, env, this.#options.workspace), { mode: 0o600 });
+    const { owner } = this.#options;
+    if (owner) chownSync(join(set.folder, "run"), owner.uid, owner.gid);
     const waiting = this.#expect(set);
     this.#child.stdin?.write(`open ${set.name}\n`);
     const first = await Promise.race([waiting.opened, waiting.ended]);
@@ -309,12 +322,12 @@ function bwrapArguments({ layout, workspace, network }: SandboxOptions): string[
  * With a door there are two layers: the outer makes the network namespace, in which the door and the sandbox then
  * are. The door is outside of the sandbox, where commands can neither see nor end it.
  */
-function command({ network }: SandboxOptions): string[] {
+function command({ network, owner }: SandboxOptions): string[] {
   const sandbox = ["bwrap", "--args", "3", "--", "sh", "-c", SUPERVISOR];
   if (typeof network === "string") return sandbox;
   const outer = ["bwrap", "--unshare-user", "--unshare-net", "--cap-drop", "ALL", "--die-with-parent"];
   // Without it the kernel refuses a root in the inner layer, as it is the outer one's root.
-  if (process.getuid?.() === 0) outer.push("--cap-add", "CAP_SETFCAP");
+  if (process.getuid?.() === 0 && owner === null) outer.push("--cap-add", "CAP_SETFCAP");
   const door = [process.execPath, "-e", HANDING_DOOR, "--", String(DOOR_PORT)];
   return [...outer, "--dev-bind", "/", "/", "--", ...door, ...sandbox];
 }

@@ -1,7 +1,7 @@
 /** What a sandbox keeps from its commands, asked of real sandboxes. */
 import { execFile, spawn } from "node:child_process";
-import { chmodSync, existsSync } from "node:fs";
-import { mkdir, mkdtemp, readdir, readFile, realpath, rm, symlink, writeFile } from "node:fs/promises";
+import { chmodSync, chownSync, existsSync } from "node:fs";
+import { mkdir, mkdtemp, readdir, readFile, realpath, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
@@ -137,6 +137,28 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
     await expect(environment.start()).rejects.toMatchObject({ code: "ENVIRONMENT_UNAVAILABLE" });
     expect(await readdir(workspace)).toEqual([".vscode"]);
   });
+
+  it.skipIf(process.getuid?.() !== 0)(
+    "runs as the workspace's owner when root starts it in another user's folder",
+    async () => {
+      const workspace = await mkdtemp(join(root, "theirs-"));
+      chmodSync(root, 0o755);
+      chownSync(workspace, 65534, 65534);
+      for (const egress of ["none", { allow: ["allowed.test"] }] as const) {
+        const { environment, run } = await make({ workspace, egress });
+        expect(
+          await run("id -u; echo x > made && stat -c %u made; cat /etc/shadow 2>/dev/null; echo > /etc/x"),
+        ).toEqual({
+          exitCode: 1,
+          output: expect.stringMatching(/^65534\n65534\n.*Read-only file system$/),
+        });
+        await environment.files.writeFile("written", "y");
+        expect((await stat(join(workspace, "written"))).uid).toBe(65534);
+        await environment.stop();
+      }
+      expect((await readdir(workspace)).sort()).toEqual(["made", "written"]);
+    },
+  );
 
   it.each(["/", homedir(), "/etc", "/proc/self", "/tmp", "/dev"])(
     "refuses %s as its workspace",
@@ -329,6 +351,12 @@ except OSError: print("closed")
         expect.stringMatching(/^Blocked by policy: "denied.test:443"/),
       ]);
       expect((await environment.exec("true")).notes).toEqual([]);
+      expect(environment.info().egress).toEqual({
+        policy: "allow-list",
+        allowed: 1,
+        denied: 2,
+        refusals: denied.notes,
+      });
       const node = `node -e 'fetch("http://denied.test/").then((r) => console.log(r.status))'`;
       expect((await run(`PATH=${join(process.execPath, "..")}:$PATH ${node}`)).output).toContain(
         "Proxy response (403)",
