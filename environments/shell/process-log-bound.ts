@@ -31,7 +31,7 @@ bound_log() {
       dd if=/dev/null of="$d/log" bs=65536 seek=${Math.floor(limits.processLogMaxBytes / 65_536)} count=0
     fi
     looks=$(((looks + 1) % 5))
-    [ $looks != 0 ] || [ ! -e "$d/exit" ] || left_behind || break
+    [ $looks != 0 ] || { [ ! -e "$d/exit" ] && kill -0 $$; } || left_behind || break
     sleep $pause || sleep 1
   done
 }`;
