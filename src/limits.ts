@@ -56,6 +56,8 @@ export const limits = {
   maxProcesses: 256,
   /** Record and log of an ended process are kept this long, milliseconds. */
   processRetentionMs: 30 * 60_000,
+  /** A background process's log keeps its first so many bytes; what comes later is dropped within about a second. */
+  processLogMaxBytes: 256 * 1024 * 1024,
   /** A chunk written to a process that nobody reads is given up after this, milliseconds. */
   stdinStallMs: 10_000,
 

@@ -2,7 +2,8 @@
  * Starts a background process so that it depends on nothing of ours: neither on the shell that started it nor on
  * the stream, and so that its exit status is kept.
  *
- * The tree is: supervisor (a session of its own, waits and writes `exit`), its holder (keeps stdin's writing end open), and the
+ * The tree is: supervisor (a session of its own, waits and writes `exit`), its holder (keeps stdin's writing end open), its
+ * keeper (bounds the log), and the
  * process itself in a second session, so that `kill 0` in a command cannot hit the supervisor. Nothing of it is
  * started with `&`: shells without job control start such commands with SIGINT and SIGQUIT ignored for ever.
  * Instead the supervisor, a foreground child, kills the subshell that waits for it.
@@ -11,6 +12,7 @@ import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { Command, PtySize } from "../base.ts";
+import { LOG_BOUND } from "./process-log-bound.ts";
 import {
   PROCESS_VARIABLE,
   processWorkerId,
@@ -194,6 +196,8 @@ started() {
   set -- \${s##*) }
   born=\${20}
 }
+marker=${PROCESS_VARIABLE}=${id}
+${LOG_BOUND}
 started $$
 printf '%s %s\\n' $$ "$born" >"$d/supervisor"
 [ "$1" = $$ ] || kill -KILL "$1"
@@ -208,6 +212,8 @@ if [ -e "$d/in" ]; then
   started "$holder"
   printf '%s %s\\n' "$holder" "$born" >"$d/holder"
 fi
+( bound_log ) &
+keeper=$!
 (
   exec 7>&- 5>&-
   ${begin}
@@ -216,6 +222,8 @@ code=$?
 { read -r up s </proc/uptime; } 2>/dev/null || up=$(date +%s).00
 printf '%s %s %s\\n' "$code" "$up" "$boot" >"$d/exit"
 [ -z "$holder" ] || kill -KILL "$holder"
+exec 7>&- 5>&-
+left_behind || kill -KILL "$keeper"
 `;
 }
 

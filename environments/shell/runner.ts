@@ -117,7 +117,7 @@ function workdirError(problem: "missing" | "kernel", cwd: string): MoorageError 
 }
 
 /** Which exit code a shell would give for a program that this signal ended. */
-function signalExitCode(signal: string): number | null {
+export function signalExitCode(signal: string): number | null {
   const number = Object.entries(constants.signals).find(([name]) => name === signal)?.[1];
   return number === undefined ? null : 128 + number;
 }

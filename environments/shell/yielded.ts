@@ -12,7 +12,7 @@ import type {
   WaitOutcome,
 } from "../base.ts";
 import type { OutputStore } from "./outputs.ts";
-import type { YieldedCommand } from "./runner.ts";
+import { signalExitCode, type YieldedCommand } from "./runner.ts";
 import type { CallEnd, Worker } from "./worker.ts";
 
 export interface YieldedHost {
@@ -65,7 +65,10 @@ export class YieldedProcess implements EnvironmentProcess {
       cwd: this.#command.cwd,
       pid: this.#command.worker.facts.pid,
       status,
-      exitCode: end && end.kind !== "lost" ? end.exitCode : null,
+      exitCode:
+        end && end.kind !== "lost"
+          ? (end.exitCode ?? (end.signal ? signalExitCode(end.signal) : null))
+          : null,
       startedAt: this.#startedAt,
       endedAt: this.#endedAt,
       pty: false,

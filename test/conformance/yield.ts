@@ -49,6 +49,19 @@ export const yielding = {
     expect({ status: info.status, survivors }).toEqual({ status: "killed", survivors: [] });
     await untilGone(environment, seconds);
   },
+  "a yielded command whose shell a signal ends has that signal's exit code": async ({ environment }) => {
+    const folder = await scratch(environment);
+    const outcome = await environment.exec(
+      `until [ -e ${folder}/go ]; do sleep 0.1 || sleep 1; done; kill -9 $$`,
+      { yieldMs: 300 },
+    );
+    const yielded = await environment.processes.get(outcome.processId ?? "");
+    await environment.exec(`: > ${folder}/go`);
+    expect(await yielded.wait({ timeoutMs: 15_000 })).toMatchObject({
+      reason: "exit",
+      info: { status: "exited", exitCode: 137 },
+    });
+  },
   "a yield signal yields at once": async ({ environment }) => {
     const seconds = uniqueSeconds();
     await using session = await environment.openSession();

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { EnvironmentProcess, ProcessInfo } from "../../../environments/base.ts";
 import { createProcesses, type ShellProcesses } from "../../../environments/shell/processes.ts";
+import { limits } from "../../../src/limits.ts";
 import { createSpawnSystemShell, type SpawnSystemShell, type TestShell } from "./spawn-system-shell.ts";
 
 interface Place extends AsyncDisposable {
@@ -449,6 +450,23 @@ describe("background processes", () => {
     });
     expect(performance.now() - began).toBeLessThan(20_000);
     expect((await process.info()).status).toBe("running");
+  });
+
+  it.each([
+    ["a process", "echo first; yes"],
+    ["what it left behind", "echo first; yes &"],
+  ])("the log of %s is bounded", { timeout: 120_000 }, async (_, command) => {
+    await using place = await createPlace("bash");
+    const process = await place.processes.start(command);
+    const folder = join(await place.system.privateDir(), "p", process.id);
+    await until(() => existsSync(join(folder, "cut")), 60_000);
+    // What writes on after a cut is cut again.
+    await until(() => statSync(join(folder, "log")).size > limits.processLogMaxBytes, 60_000);
+    await until(() => statSync(join(folder, "log")).size <= limits.processLogMaxBytes + 65_536, 60_000);
+    expect((await process.log({ maxBytes: 8 })).text).toBe("first\ny\n");
+    expect((await process.info()).status).toBe(command.endsWith("&") ? "exited" : "running");
+    expect((await process.kill()).survivors).toEqual([]);
+    await until(() => findByText(process.id).length === 0);
   });
 
   it("200 short processes leave no zombie and no descriptor (SH-43, SH-45)", {
