@@ -179,7 +179,7 @@ async function searchNames(args: Arguments, context: ToolContext): Promise<ToolO
       {
         target: "names",
         path: args.path,
-        patterns: { ripgrep: "", grep: "" },
+        patterns: { ripgrep: "", grep: "", grepIgnoresCase: false, beyondGrep: null },
         fileGlob,
         context: 0,
         everything,

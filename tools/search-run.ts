@@ -81,6 +81,8 @@ export async function searchOnce(request: SearchRequest, context: ToolContext): 
       request.patterns.ripgrep,
       request.patterns.grep,
       String(request.context),
+      request.patterns.grepIgnoresCase ? "i" : "",
+      request.patterns.beyondGrep ?? "",
     ],
     {
       cwd: context.cwd(),
@@ -115,6 +117,14 @@ function refuse(path: string, exitCode: number | null, stderr: string, format: s
   if (format !== null || exitCode === null || exitCode === 0 || exitCode === 65) return;
   if (exitCode === 66) throw fail("FILE_MISSING", "no such file or directory");
   if (exitCode === 67) throw fail("FILE_NOT_REGULAR", "neither a regular file nor a folder");
+  if (exitCode === 69) {
+    const group = JSON.stringify(stderr.trim());
+    throw new MoorageError(
+      "INVALID_ARGUMENTS",
+      `Cannot search: the environment has no ripgrep, and its grep knows no group ${group}; only (?i) at the start and (?:`,
+      { suggestion: "Write the pattern without that group, or search by a simpler one and read the lines." },
+    );
+  }
   if (exitCode === 68) throw fail("FILE_PERMISSION", "permission denied");
   throw fail("TOOL_FAILED", stderr.trim() || `the search ended with code ${exitCode}`);
 }

@@ -7,7 +7,8 @@
  * - `names`: paths, each with a NUL; `rg names` when ignored and hidden ones may be left out
  */
 export const SEARCH_SCRIPT = String.raw`
-kind=$1 path=$2 glob=$3 hidden=$4 rg_pattern=$5 MOORAGE_PATTERN=$6 MOORAGE_CONTEXT=$7
+kind=$1 path=$2 glob=$3 hidden=$4 rg_pattern=$5 MOORAGE_PATTERN=$6 MOORAGE_CONTEXT=$7 beyond_grep=$9
+MOORAGE_CASE=$8
 case $path in
   "~") path=$HOME ;;
   "~/"*) path=$HOME/\${path#??} ;;
@@ -30,7 +31,7 @@ if command -v rg >/dev/null 2>&1; then
   exec rg --json "$@" -e "$rg_pattern" -- "$path"
 fi
 LC_ALL=C
-export LC_ALL MOORAGE_PATTERN MOORAGE_CONTEXT
+export LC_ALL MOORAGE_PATTERN MOORAGE_CONTEXT MOORAGE_CASE
 # Without ripgrep ignored and hidden files are always searched; git's own folder is not, unless it is named.
 find_files() { find -H "$path" -name .git ! -path "$path" -prune -o -type f "$@" 2>/dev/null; }
 if [ "$kind" = names ]; then
@@ -38,21 +39,24 @@ if [ "$kind" = names ]; then
   find_files -print0
   exit 0
 fi
+if [ -n "$beyond_grep" ]; then printf '%s\n' "$beyond_grep" >&2; exit 69; fi
 echo | grep -E -e "$MOORAGE_PATTERN" >/dev/null 2>&1
 [ "$?" -le 1 ] || exit 65
 [ -n "$glob" ] || glob='*'
 if printf 'a\n' | grep -n --null a >/dev/null 2>&1; then
   echo null
   find_files -name "$glob" -print0 | sort -z |
-    xargs -0 grep -nHIE --null -C "$MOORAGE_CONTEXT" -e "$MOORAGE_PATTERN" -- 2>/dev/null
+    xargs -0 grep -nHIE$MOORAGE_CASE --null -C "$MOORAGE_CONTEXT" -e "$MOORAGE_PATTERN" -- 2>/dev/null
   exit 0
 fi
 echo null
 find_files -name "$glob" -print0 | sort -z | xargs -0 sh -c '
-  grep -qsE -e "$MOORAGE_PATTERN" -- "$@" || exit 0
+  grep -qsE$MOORAGE_CASE -e "$MOORAGE_PATTERN" -- "$@" || exit 0
   for file; do
-    grep -qsE -e "$MOORAGE_PATTERN" -- "$file" || continue
-    grep -nE -C "$MOORAGE_CONTEXT" -e "$MOORAGE_PATTERN" -- "$file" |
+    grep -qsE$MOORAGE_CASE -e "$MOORAGE_PATTERN" -- "$file" || continue
+    # A NUL byte makes a file binary. Where grep cannot tell, tr can.
+    [ "$(head -c 65536 -- "$file" | tr -d "\000" | wc -c)" -eq "$(head -c 65536 -- "$file" | wc -c)" ] || continue
+    grep -nE$MOORAGE_CASE -C "$MOORAGE_CONTEXT" -e "$MOORAGE_PATTERN" -- "$file" |
       while IFS= read -r line; do printf "%s\000%s\n" "$file" "$line"; done
   done
 ' sh

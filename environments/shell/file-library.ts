@@ -194,6 +194,9 @@ __moor_hash() {
   fi
 }
 
+# Prints ./$name from its 64 KiB block $1 on; dd seeks there.
+__moor_blocks() { dd if="./$name" bs=65536 skip="$1" 2>/dev/null; }
+
 # __moor_lines PATH FIRST LIMIT MAX HASHMAX: real path, NUL, status, line count, first line, hash or -, newline,
 # lines, cut after MAX + 1 bytes. No line is ever held in memory by the programs used, so length does not matter.
 __moor_lines() {
@@ -210,9 +213,16 @@ __moor_lines() {
     hash=$(__moor_hash <"./$name") || hash=-
     hash=\${hash%% *}
   fi
-  if [ "$first" -lt 0 ]; then first=$((total + first + 1)); fi
+  back=0
+  if [ "$first" -lt 0 ]; then back=$((0 - first)) first=$((total + first + 1)); fi
   if [ "$first" -lt 1 ]; then first=1; fi
   printf '%s\000%s %s %s %s\n' "$real" "$status" "$((total))" "$first" "$hash"
+  # Lines that lie wholly in the last blocks are taken from there, without reading the file a second time.
+  skip=$((size / 65536 - 3))
+  if [ "$back" -gt 0 ] && [ "$skip" -gt 0 ] && [ "$(__moor_blocks "$skip" | wc -l)" -gt "$back" ]; then
+    __moor_blocks "$skip" | tail -n "$back" | head -n "$limit" | head -c "$((max + 1))"
+    exit
+  fi
   tail -n "+$first" "./$name" | head -n "$limit" | head -c "$((max + 1))"
 }
 

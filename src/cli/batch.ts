@@ -1,5 +1,5 @@
 /** `moor batch`: the tool calls of a chat model in, its `tool` messages out. */
-import { fromOpenAi, toOpenAi } from "../call.ts";
+import { fromOpenAi, type OpenAiToolMessage, toOpenAi } from "../call.ts";
 import { limits } from "../limits.ts";
 import { EXIT } from "./exit.ts";
 import { readText } from "./input.ts";
@@ -11,10 +11,21 @@ import { parseCalls } from "./tool-calls.ts";
 export async function batch(file: string, options: ToolOptions): Promise<number> {
   return withMoorage(options, async ({ moorage, lifetime: { abortSignal } }) => {
     const calls = parseCalls(await readText(file, limits.mcpMessageMaxBytes, abortSignal));
-    const results = await moorage.batch(calls.map(fromOpenAi), { abortSignal });
-    const messages = results.map(toOpenAi);
+    const messages: OpenAiToolMessage[] = [];
+    let allOk = true;
+    for (const call of calls) {
+      if ("refusal" in call) {
+        const content = JSON.stringify({ error: call.refusal.report() });
+        messages.push({ role: "tool", tool_call_id: call.id, content });
+        allOk = false;
+        continue;
+      }
+      const result = await moorage.call(fromOpenAi(call), { abortSignal });
+      messages.push(toOpenAi(result));
+      allOk &&= result.ok;
+    }
     if (options.json) printJson(messages);
     else for (const message of messages) printJson(message);
-    return results.every(({ ok }) => ok) ? EXIT.ok : EXIT.failed;
+    return allOk ? EXIT.ok : EXIT.failed;
   });
 }

@@ -1,6 +1,7 @@
 /** Reads the tool calls of a chat model in the forms in which people keep them. */
 import { z } from "zod";
 import type { OpenAiToolCall } from "../call.ts";
+import type { MoorageError } from "../errors.ts";
 import { badUsage } from "./failure.ts";
 
 const toolCall = z.object({
@@ -16,13 +17,21 @@ const toolCall = z.object({
   }),
 });
 
+const answerable = z.object({ id: z.string() });
+
+/** An entry that is no call, but has an id by which it can be answered. */
+export interface UnreadableCall {
+  readonly id: string;
+  readonly refusal: MoorageError;
+}
+
 /**
  * Reads tool calls: one, an assistant message with some, an array of either, or one of these per line. Messages
  * without tool calls have none.
  *
- * @throws {MoorageError} INVALID_ARGUMENTS naming the place
+ * @throws {MoorageError} INVALID_ARGUMENTS naming the place of text that is no JSON and of an entry without an id
  */
-export function parseCalls(text: string): readonly OpenAiToolCall[] {
+export function parseCalls(text: string): readonly (OpenAiToolCall | UnreadableCall)[] {
   const whole = parseJson(text);
   if (whole !== undefined) return callsOf(whole, "");
   return text.split("\n").flatMap((line, index) => {
@@ -38,7 +47,7 @@ export function parseCalls(text: string): readonly OpenAiToolCall[] {
 const FORMS =
   "Give an assistant message with tool_calls, an array of tool calls or of messages, or one of those per line.";
 
-function callsOf(value: unknown, place: string): readonly OpenAiToolCall[] {
+function callsOf(value: unknown, place: string): readonly (OpenAiToolCall | UnreadableCall)[] {
   if (Array.isArray(value)) return value.flatMap((item, index) => callsOf(item, `${place}[${index}] `));
   if (typeof value === "object" && value !== null) {
     if ("tool_calls" in value) return callsOf(value.tool_calls ?? [], `${place}tool_calls`);
@@ -48,7 +57,13 @@ function callsOf(value: unknown, place: string): readonly OpenAiToolCall[] {
   if (parsed.success) return [parsed.data];
   const [issue] = parsed.error.issues;
   const where = [place.trim(), issue?.path.join(".")].filter(Boolean).join(" ");
-  throw badUsage(`Cannot read tool calls${where === "" ? "" : ` at ${where}`}: ${issue?.message}`, FORMS);
+  const refusal = badUsage(
+    `Cannot read tool calls${where === "" ? "" : ` at ${where}`}: ${issue?.message}`,
+    FORMS,
+  );
+  const named = answerable.safeParse(value);
+  if (named.success) return [{ id: named.data.id, refusal }];
+  throw refusal;
 }
 
 function parseJson(text: string): unknown {

@@ -88,6 +88,34 @@ describe("moor batch", () => {
     ]);
   });
 
+  it("answers an entry that is no call with an error of its own", async () => {
+    const entries = [
+      call("a", "terminal", { command: "echo one" }),
+      { id: "b", type: "function" },
+      { id: "c", function: { name: "terminal", arguments: 7 } },
+      call("d", "terminal", { command: "echo four" }),
+    ];
+    const { exitCode, stdout } = await moor(["batch", "-", ...local, "--json"], {
+      env: privateHome(),
+      stdin: JSON.stringify(entries),
+    });
+    expect(exitCode).toBe(1);
+    expect(JSON.parse(stdout)).toEqual([
+      { role: "tool", tool_call_id: "a", content: expect.stringContaining('"one\\n"') },
+      {
+        role: "tool",
+        tool_call_id: "b",
+        content: expect.stringMatching(/INVALID_ARGUMENTS.*\[1\] function/),
+      },
+      {
+        role: "tool",
+        tool_call_id: "c",
+        content: expect.stringMatching(/INVALID_ARGUMENTS.*\[2\] function/),
+      },
+      { role: "tool", tool_call_id: "d", content: expect.stringContaining('"four\\n"') },
+    ]);
+  });
+
   it("reads a file, and prints one array with --json", async () => {
     const file = join(temporaryFolder(), "calls.json");
     writeFileSync(file, JSON.stringify([call("x", "terminal", { command: "echo hi" })]));

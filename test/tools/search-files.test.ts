@@ -51,6 +51,37 @@ describe.each(Object.entries(paths))("search_files with %s", (_, path) => {
     },
   );
 
+  it("passes over case for (?i), at the start of the pattern", async () => {
+    fixture.write("case/a.txt", "NeeDle\nother\n");
+    const found = await fixture.call(tool, { pattern: "(?i)needle", path: "case" });
+    expect(found.matches).toEqual([{ path: "case/a.txt", line: 1, text: "NeeDle" }]);
+    expect((await fixture.call(tool, { pattern: "needle", path: "case" })).total).toBe(0);
+  });
+
+  it.each(["nee(?=dle)", "(?<!x)needle", "(?m)^needle"])("says when it cannot read %s", async (pattern) => {
+    fixture.write("group/a.txt", "needle\n");
+    const asked = tool.parameters.parse({ pattern, path: "group" });
+    if (path === null && pattern.startsWith("(?m)")) {
+      expect((await fixture.call(tool, asked)).total).toBe(1);
+      return;
+    }
+    expect((await fixture.refused(tool, asked)).code).toBe("INVALID_ARGUMENTS");
+  });
+
+  it("reads an escaped or bracketed parenthesis before a question mark as text", async () => {
+    fixture.write("paren/a.txt", "f(?x)\n");
+    for (const pattern of ["f\\(?", "[(?=]x", "f[(?]"]) {
+      expect((await fixture.call(tool, { pattern, path: "paren" })).total, pattern).toBe(1);
+    }
+  });
+
+  it("does not show the lines of a binary file", async () => {
+    fixture.write("bin/b.bin", Buffer.from("\0\x01needle\n\0"));
+    fixture.write("bin/t.txt", "needle\n");
+    const found = await fixture.call(tool, { pattern: "needle", path: "bin" });
+    expect(found.matches).toEqual([{ path: "bin/t.txt", line: 1, text: "needle" }]);
+  });
+
   it("tells path, line and text apart whatever a name looks like (FT-37)", async () => {
     fixture.write("names/d:1:x/f:2:g.txt", "release-2026-final\nNEEDLE 1:2\n3-4-5\n");
     fixture.write("names/gpt-4-config.py", "NEEDLE\n");

@@ -449,6 +449,24 @@ describe.each(["bash", "dash", "busybox"] as const)("files in %s", (kind) => {
       });
     });
 
+    it("counts from the end alike where the lines lie in the last blocks and where not", async () => {
+      for (const ending of ["\n", ""]) {
+        const all = Array.from({ length: 60_000 }, (_, index) => `line ${index + 1}`);
+        writeFileSync(at("ends"), all.join("\n") + ending);
+        for (const back of [1, 2, 700, 20_000, 55_000, 60_000, 70_000]) {
+          const got = await files.readLines("ends", { offset: -back, limit: 3, maxBytes: 1_000 });
+          const from = Math.max(0, 60_000 - back);
+          const text = all.slice(from, from + 3).join("\n") + (from + 3 < 60_000 ? "\n" : ending);
+          expect([back, got.firstLine, got.totalLines, got.bytes.toString()]).toEqual([
+            back,
+            from + 1,
+            60_000,
+            text,
+          ]);
+        }
+      }
+    });
+
     it("reads a 3 GB file in flat memory (FT-34)", { timeout: 120_000 }, async () => {
       execFileSync("/bin/sh", [
         "-c",
