@@ -1,12 +1,12 @@
 /** The programs that people use reach what is allowed through the door: curl, git, pip, npm and Node's fetch. */
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
-import { mkdir, mkdtemp, readFile, realpath, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readFile, realpath, rm, writeFile } from "node:fs/promises";
 import { createServer as createHttpServer } from "node:http";
 import { createServer as createHttpsServer } from "node:https";
 import type { Server } from "node:net";
 import { tmpdir } from "node:os";
-import { dirname, join, normalize } from "node:path";
+import { join, normalize } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
@@ -162,7 +162,9 @@ describe.skipIf(!health.healthy)(
         `https://127.0.0.1:${portOf(secure)}/`,
       ];
       const script = `Promise.all(${JSON.stringify(urls)}.map((url) => fetch(url))).then((all) => console.log(all.map((r) => r.status)))`;
-      const command = `NODE_EXTRA_CA_CERTS=$PWD/cert ${join(dirname(process.execPath), "node")} -e '${script}'`;
+      // A copy in the workspace, since ours may lie where the sandbox has a folder of its own.
+      await copyFile(process.execPath, join(environment.workspace, "node-of-ours"));
+      const command = `NODE_EXTRA_CA_CERTS=$PWD/cert ./node-of-ours -e '${script}'`;
       expect(await inside(command)).toEqual({ exitCode: 0, output: "[ 200, 200 ]" });
     });
   },

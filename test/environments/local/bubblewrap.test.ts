@@ -1,7 +1,18 @@
 /** What a sandbox keeps from its commands, asked of real sandboxes. */
 import { execFile, spawn } from "node:child_process";
 import { chmodSync, chownSync, existsSync } from "node:fs";
-import { mkdir, mkdtemp, readdir, readFile, realpath, rm, stat, symlink, writeFile } from "node:fs/promises";
+import {
+  copyFile,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  realpath,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
 import { createServer } from "node:net";
 import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
@@ -357,10 +368,11 @@ except OSError: print("closed")
         denied: 2,
         refusals: denied.notes,
       });
-      const node = `node -e 'fetch("http://denied.test/").then((r) => console.log(r.status))'`;
-      expect((await run(`PATH=${join(process.execPath, "..")}:$PATH ${node}`)).output).toContain(
-        "Proxy response (403)",
-      );
+      // A copy in the workspace, since ours may lie where the sandbox has a folder of its own.
+      const node = join(environment.workspace, "node-of-ours");
+      await copyFile(process.execPath, node);
+      const script = `fetch("http://denied.test/").then((r) => console.log(r.status))`;
+      expect((await run(`${node} -e '${script}'`)).output).toContain("Proxy response (403)");
       const own =
         "cd /tmp && echo own > own && (/usr/bin/python3 -m http.server 8000 >/dev/null 2>&1 & echo $! > pid) && for i in $(seq 100); do curl -sf http://localhost:8000/own && break; sleep 0.1; done; curl -s http://127.0.0.1:8000/own; kill $(cat pid)";
       expect((await run(own)).output).toBe("own\nown");
