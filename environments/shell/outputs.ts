@@ -64,11 +64,12 @@ export class Spill {
     if (this.#file.write(part)) return undefined;
     this.#drain ??= new Promise<void>((resolve) => {
       const go = () => {
-        this.#file.off("drain", go).off("error", go);
+        this.#file.off("drain", go).off("error", go).off("finish", go);
         this.#drain = null;
         resolve();
       };
-      this.#file.once("drain", go).once("error", go);
+      // A file that is ended tells of no more room.
+      this.#file.once("drain", go).once("error", go).once("finish", go);
     });
     return this.#drain;
   }

@@ -272,6 +272,8 @@ function nameOf(pid: number): string {
 }
 
 export function descendants(root: number): number[] {
+  // Of nobody; the parent of all has the number 0.
+  if (root === 0) return [];
   const parents = new Map<number, number>();
   for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
     try {

@@ -1,0 +1,19 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, it } from "vitest";
+import { Spill } from "../../../environments/shell/outputs.ts";
+
+it("a spill that is closed lets go of whoever waits for room in it", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "moorage-outputs-"));
+  try {
+    const spill = new Spill(folder);
+    const held = spill.write(Buffer.alloc(1024 * 1024));
+    expect(held).toBeInstanceOf(Promise);
+    await spill.close();
+    await held;
+    expect(spill.failure).toBeNull();
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
