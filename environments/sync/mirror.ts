@@ -212,7 +212,8 @@ async function transfer(work: Transfer): Promise<readonly string[]> {
     // The last go is kept with everything else, at the end.
     if (index < goes.length - 1) await work.save();
   }
-  return done;
+  // Folders are seen to in every go.
+  return [...new Set(done)];
 }
 
 async function oneGo(
