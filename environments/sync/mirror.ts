@@ -8,6 +8,7 @@ import { relative } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
 import type { BaseEnvironment, TreeChanges, TreeEntry, TreeOutcome } from "../base.ts";
 import { createHostTree } from "../tree/host.ts";
+import { sweepStages } from "../tree/host-writer.ts";
 import { bytesOf, foldersOn, isUnder, showName } from "../tree/names.ts";
 import {
   baselineFile,
@@ -64,6 +65,7 @@ export async function mirror(
   await environment.start();
   await environment.files.mkdir(environment.workspace);
   const tree = createHostTree();
+  if (!dryRun) sweepStages(hostFolder);
   const bound = abortSignal ? { abortSignal } : {};
   const [hereScan, thereScan] = await Promise.all([
     tree.scan(hostFolder, bound),
@@ -210,7 +212,8 @@ async function transfer(work: Transfer): Promise<readonly string[]> {
     // The last go is kept with everything else, at the end.
     if (index < goes.length - 1) await work.save();
   }
-  return done;
+  // Folders are seen to in every go.
+  return [...new Set(done)];
 }
 
 async function oneGo(

@@ -128,15 +128,8 @@ export class HostWriter implements TreeWriter {
     this.#folders[Symbol.dispose]();
   }
 
-  /** Makes the folder for staged files, and removes those of writers that died. */
   #stageFolder(): string {
     if (this.#stage !== null) return this.#stage;
-    for (const name of readdirSync(this.#folders.inside(""), { encoding: "latin1" })) {
-      if (!name.startsWith(STAGE_PREFIX)) continue;
-      const owner = Buffer.from(name.slice(STAGE_PREFIX.length).split("-")[0] ?? "", "hex").toString("utf8");
-      if (judgeOwner(owner, false) === "dead")
-        rmSync(this.#folders.at(name), { recursive: true, force: true });
-    }
     this.#stage = `${STAGE_PREFIX}${Buffer.from(ownerLabel()).toString("hex")}-${randomBytes(8).toString("hex")}`;
     mkdirSync(this.#folders.at(this.#stage), { mode: 0o700 });
     return this.#stage;
@@ -182,6 +175,16 @@ export class HostWriter implements TreeWriter {
 
   async #outcome(changes: TreeChanges): Promise<TreeOutcome> {
     return judgeOutcome(this.#scan, this.#folders.root, [...this.#files.values()], changes, this.#failed);
+  }
+}
+
+/** Removes what writers that died had staged in a folder of this machine. */
+export function sweepStages(root: string): void {
+  using folders = new HostFolders(root);
+  for (const name of readdirSync(folders.inside(""), { encoding: "latin1" })) {
+    if (!name.startsWith(STAGE_PREFIX)) continue;
+    const owner = Buffer.from(name.slice(STAGE_PREFIX.length).split("-")[0] ?? "", "hex").toString("utf8");
+    if (judgeOwner(owner, false) === "dead") rmSync(folders.at(name), { recursive: true, force: true });
   }
 }
 
