@@ -151,9 +151,13 @@ describeWithEngine("a docker environment", () => {
   it("never says that a command ran which was cut off by the container's end", async () => {
     const { backend, environment } = make();
     await using _ = environment;
-    const running = environment.exec("echo begun; sleep 60", { timeoutMs: 30_000 });
+    const begun = Promise.withResolvers<void>();
+    const running = environment.exec("echo begun; sleep 60", {
+      timeoutMs: 30_000,
+      onOutput: () => begun.resolve(),
+    });
     running.catch(() => {}); // looked at below
-    await until(async () => (await environment.exec("ls -d /proc/[0-9]* | wc -l")).exitCode === 0);
+    await begun.promise;
     await docker.getContainer(idOf(backend)).kill();
     await expect(running).rejects.toMatchObject({ code: "EXECUTION_UNKNOWN" });
     expect((await environment.exec("echo back")).output).toBe("back\n");
