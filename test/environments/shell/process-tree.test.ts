@@ -96,7 +96,7 @@ describe.each(["bash", "dash", "busybox"] as const)("processes trees through %s"
     const marker = newMarker();
     // Each generation ignores TERM, forks the next into a session of its own, and ends.
     const hop =
-      'trap "" TERM; i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; [ $1 -lt 80 ] && setsid bash -c "$0" "$0" $(($1+1)) & exit';
+      'trap "" TERM; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; [ $1 -lt 400 ] && setsid bash -c "$0" "$0" $(($1+1)) & exit';
     start(`bash -c '${hop}' '${hop}' 0; for i in 1 2 3 4 5 6; do bash -c '${hop}' '${hop}' 0 & done`, marker);
     await waitFor(async () => (await findProcesses(system, { marker })).length >= 3);
     expect(await endTree(system, { marker, graceMs: 100 })).toEqual([]);
