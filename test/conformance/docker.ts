@@ -4,16 +4,20 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, inject } from "vitest";
 import { createDockerEnvironment, listDocker } from "../../environments/docker/index.ts";
-import { describeEnvironment } from "./index.ts";
+import { type Conformance, describeEnvironment } from "./index.ts";
 
 const engine = inject("engine");
 const stateDir = await mkdtemp(join(tmpdir(), "moorage-conformance-"));
 afterAll(() => rm(stateDir, { recursive: true, force: true }));
 
 /** Registers the suite for one image, or its reason when there is no engine. */
-export function describeDocker(options: { readonly image: string; readonly user?: string }): void {
+export function describeDocker(
+  options: { readonly image: string; readonly user?: string },
+  gaps: NonNullable<Conformance["gaps"]> = {},
+): void {
   describeEnvironment({
     name: `docker ${options.image}`,
+    gaps,
     create: () => createDockerEnvironment({ ...options, stateDir }),
     ...(!engine.available && { unavailable: engine.reason }),
     facts: {
