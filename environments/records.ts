@@ -1,0 +1,52 @@
+/**
+ * Records of environments and their owners, a file each in the state folder, so that what a killed orchestrator left
+ * running is found and ended by the next one.
+ */
+import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { z } from "zod";
+import { makePrivateFolder } from "../src/folders.ts";
+import { ownerLabel } from "./owner.ts";
+
+/** The records of one backend. */
+export interface Records<Schema extends z.ZodObject> {
+  /** Writes a record whole or not at all; its owner is the present process. */
+  write(stateDir: string, record: Omit<z.input<Schema>, "owner"> & { readonly id: string }): Promise<void>;
+  remove(stateDir: string, id: string): Promise<void>;
+  /** All records; one that cannot be read is no record. */
+  read(stateDir: string): Promise<readonly z.output<Schema>[]>;
+}
+
+/** @param backend name of the folder below the state folder */
+export function recordsOf<Schema extends z.ZodObject>(backend: string, schema: Schema): Records<Schema> {
+  const pathOf = (stateDir: string, id: string) => join(stateDir, backend, `${id}.json`);
+  return {
+    write: async (stateDir, record) => {
+      await makePrivateFolder(join(stateDir, backend));
+      const path = pathOf(stateDir, record.id);
+      const temporary = `${path}.${process.pid}.tmp`;
+      await writeFile(temporary, JSON.stringify({ ...record, owner: ownerLabel() }), { mode: 0o600 });
+      await rename(temporary, path);
+    },
+    remove: (stateDir, id) => rm(pathOf(stateDir, id), { force: true }),
+    read: async (stateDir) => {
+      const folder = join(stateDir, backend);
+      let names: string[];
+      try {
+        names = await readdir(folder);
+      } catch (error) {
+        if (error instanceof Error && "code" in error && error.code === "ENOENT") return [];
+        throw error;
+      }
+      const records: z.output<Schema>[] = [];
+      for (const name of names.filter((candidate) => candidate.endsWith(".json"))) {
+        try {
+          records.push(schema.parse(JSON.parse(await readFile(join(folder, name), "utf8"))));
+        } catch {
+          // Half a record, or one that another orchestrator has just removed.
+        }
+      }
+      return records;
+    },
+  };
+}
