@@ -2,9 +2,11 @@
  * What both sides of a mirror were known to be after its last run: the state of each path as it was sent, and stamps,
  * so that only what changed since is looked into. Kept on the host, replaced whole.
  */
+
 import { createHash, randomBytes } from "node:crypto";
-import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { makePrivateFolder } from "../../src/folders.ts";
 
 /** Content hash of a file by path, as long as its stamp stays what it was. */
 export type Stamps = Map<string, { readonly stamp: string; readonly hash: string }>;
@@ -44,7 +46,7 @@ export async function writeBaseline(file: string, { states, here, there }: Basel
     there: fromStamps(there),
   });
   const folder = join(file, "..");
-  await mkdir(folder, { recursive: true, mode: 0o700 });
+  await makePrivateFolder(folder);
   const temporary = `${file}.${randomBytes(6).toString("hex")}`;
   try {
     await writeFile(temporary, text, { mode: 0o600, flag: "wx" });
@@ -62,7 +64,7 @@ export interface Intent {
 }
 
 export async function writeIntent(file: string, intent: Intent): Promise<void> {
-  await mkdir(join(file, ".."), { recursive: true, mode: 0o700 });
+  await makePrivateFolder(join(file, ".."));
   await writeFile(`${file}.intent`, JSON.stringify(intent), { mode: 0o600 });
 }
 
