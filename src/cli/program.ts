@@ -46,6 +46,7 @@ Environments (-e SPEC, several as -e NAME=SPEC):
   local?isolation=bubblewrap this machine, in a sandbox
   docker:IMAGE               a container of its own, removed at the end
   docker+attach:CONTAINER    a container that runs already; never stopped by us
+  ssh://ME@HOST/FOLDER       a machine over SSH, reached as ssh reaches it
   NAME                       an environment of the configuration file
 Options follow as ?key=value&..., for example docker:node:24?memory=2g&user=node
 `;
@@ -53,7 +54,9 @@ Options follow as ?key=value&..., for example docker:node:24?memory=2g&user=node
 /** Builds the commands. @param finish takes the exit status that a command ends with */
 export function createProgram(finish: (exitCode: number) => void): Command {
   const program = new Command("moor")
-    .description("Runs an agent's tools in a place you choose: this machine, a container.")
+    .description(
+      "Runs an agent's tools in a place you choose: this machine, a container, a machine over SSH.",
+    )
     .usage("COMMAND [OPTIONS]")
     .version(version(), "-V, --version", "print the version")
     .helpOption("-h, --help", "print this help, or that of a command")
