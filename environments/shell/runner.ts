@@ -281,11 +281,20 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
           const held = captures.push(stream, chunk);
           if (!options.onOutput) return held;
           const name = options.output === "separate" ? stream : "output";
-          const heard = (async () => options.onOutput?.({ stream: name, data: chunk }))().catch(
-            (error: unknown) => {
-              listenerError ??= error;
-            },
-          );
+          const fail = (error: unknown) => {
+            listenerError ??= error;
+          };
+          const hear = () => {
+            try {
+              return options.onOutput?.({ stream: name, data: chunk });
+            } catch (error) {
+              return fail(error);
+            }
+          };
+          const answer = hear();
+          // Only a listener that takes its time holds the source back: to stop and start it costs more than a chunk.
+          if (!answer) return held;
+          const heard = Promise.resolve(answer).catch(fail);
           listening.add(heard);
           void heard.then(() => listening.delete(heard));
           return held ? Promise.all([held, heard]).then(() => undefined) : heard;

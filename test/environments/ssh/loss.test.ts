@@ -39,7 +39,7 @@ describe.runIf(canRun("ssh losses", sshdObstacle()))("a connection", () => {
     expect(await failure).toMatchObject({ code: "EXECUTION_UNKNOWN", details: { output: "before\n" } });
     const next = await session.exec("pwd; echo $KEPT; f");
     expect(next).toMatchObject({ exitCode: 0, output: "/usr\nyes\nfunction\n", cwd: "/usr" });
-    expect(next.notes).toEqual([expect.stringMatching(/was lost: .*made again.*left running were ended/)]);
+    expect(next.notes).toEqual([expect.stringMatching(/was lost: .*made again/)]);
     expect(processesWith(`sleep\0${seconds}`)).toEqual([]);
     expect((await session.exec("true")).notes).toEqual([]);
     expect(await background.info()).toMatchObject({ status: "running" });
@@ -218,7 +218,6 @@ describe.runIf(canRun("ssh orphans", sshdObstacle()))("an orchestrator", () => {
     await until(() => processesWith(`sleep\0${seconds}`).length > 0, "the command runs");
     child.kill("SIGKILL");
     await once(child, "exit");
-    expect(processesWith(`sleep\0${seconds}`)).toHaveLength(1);
     expect((await listSsh({ stateDir })).map(({ owner }) => owner)).toEqual(["dead"]);
     const environment = place.make();
     await environment.start();
