@@ -137,4 +137,31 @@ export const limits = {
   sshSessionRetryMs: 5_000,
   /** Trying to come back after a loss, milliseconds. */
   sshReconnectMs: 20_000,
+
+  /** JSON body of a request to `moor serve`, bytes: a command of the largest size with every byte escaped in two. */
+  serveBodyMaxBytes: 40 * 1024 * 1024,
+  /** Packed files of one request to `moor serve`, bytes. */
+  serveArchiveMaxBytes: 64 * 1024 * 1024,
+  /** What packed files may unpack to, bytes: a small archive must not fill the memory. */
+  serveUnpackedMaxBytes: 256 * 1024 * 1024,
+  /** Files in one request to `moor serve`. */
+  serveArchiveMaxFiles: 10_000,
+  /** Sandboxes that `moor serve` runs at once. */
+  serveMaxSandboxes: 64,
+  /** Commands of one served session that run at once. */
+  serveMaxCommands: 256,
+  /** Ended commands of a served session whose logs can still be asked for. */
+  serveKeptCommands: 64,
+  /** Log of one served command that is kept for replay, bytes; the oldest part goes first. */
+  serveLogMaxBytes: 8 * 1024 * 1024,
+  /** A served session that names no time of its own ends after this, milliseconds. */
+  serveTimeoutMs: 5 * 60_000,
+  /** Longest life of a served session, milliseconds. */
+  serveMaxTimeoutMs: 24 * 3600_000,
+  /** Entries on one page of a served list. */
+  servePageMax: 100,
+  /** One snapshot of a served workspace, bytes. */
+  serveSnapshotMaxBytes: 4 * 1024 * 1024 * 1024,
+  /** A piece of a snapshot on its way back into an environment, bytes. */
+  serveRestorePieceBytes: 16 * 1024 * 1024,
 } as const;
