@@ -138,6 +138,13 @@ export const limits = {
   /** Trying to come back after a loss, milliseconds. */
   sshReconnectMs: 20_000,
 
+  /** A sandbox server's first word on a command, milliseconds; then the command's end is unknown. */
+  vercelAnswerMs: 30_000,
+  /** One line of a sandbox server's stream, bytes; a longer one is no line of such a server. */
+  vercelLineMaxBytes: 16 * 1024 * 1024,
+  /** Life of a remote session, milliseconds; it is prolonged while the environment is in use. */
+  vercelTimeoutMs: 10 * 60_000,
+
   /** JSON body of a request to `moor serve`, bytes: a command of the largest size with every byte escaped in two. */
   serveBodyMaxBytes: 40 * 1024 * 1024,
   /** Packed files of one request to `moor serve`, bytes. */

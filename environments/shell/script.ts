@@ -74,6 +74,47 @@ exec 9>&-
   return ["/bin/sh", "-c", `${login}unset BASH_ENV ENV POSIXLY_CORRECT\n${pick}`];
 }
 
+/** In a shell of one call: preamble and call as arguments, or the files that hold them. */
+const ONCE = `__moor_p=$1 __moor_c=$2
+[ -z "$3" ] || { __moor_p=$(cat -- "$3"); __moor_c=$(cat -- "$4"); rm -f -- "$3" "$4"; }
+shift $#
+eval "$__moor_p"; unset __moor_p BASH_EXECUTION_STRING
+eval "$__moor_c"`;
+
+/** First line of a call's preamble: the descriptors as they are in a resident shell. */
+export const ONCE_DESCRIPTORS = "exec 8>&1 9>&2 >/dev/null 2>/dev/null";
+
+export interface OnceOptions {
+  /** The login shell's variables are wanted first; see `bootArgv`. */
+  readonly loginNonce: string | null;
+  /** `NAME=value` that every process of the call carries from its start. */
+  readonly marker: string | null;
+  /** Whether stdout travels as base64. */
+  readonly encoded: boolean;
+}
+
+/**
+ * A shell for one call. Five arguments follow: preamble, call, and the paths of standard input, preamble and call,
+ * each empty when there is none; the files are removed once they are open.
+ */
+export function onceArgv(kind: ShellKind | "auto", { loginNonce, marker, encoded }: OnceOptions): string[] {
+  const [, , boot = ""] = bootArgv(kind, loginNonce);
+  const prepare = boot.slice(0, boot.lastIndexOf("unset BASH_ENV"));
+  const set = marker === null ? "" : `${marker}; export ${marker.slice(0, marker.indexOf("="))}`;
+  const words = '"$1" "$2" "$4" "$5"';
+  const start = encoded ? "" : "exec ";
+  const pipe = encoded ? " | base64" : "";
+  const bash = `${start}bash --noprofile --norc -c ${quote(ONCE)} bash ${words}${pipe}`;
+  const sh = `${start}sh -c ${quote(ONCE)} sh ${words}${pipe}`;
+  const pick =
+    kind === "auto" ? `if command -v bash >/dev/null 2>&1; then ${bash}; else ${sh}; fi` : { bash, sh }[kind];
+  const script = `${prepare}unset BASH_ENV ENV POSIXLY_CORRECT
+${set}
+if [ -n "$3" ]; then exec <"$3"; rm -f -- "$3"; fi
+${pick}`;
+  return ["/bin/sh", "-c", script, "sh"];
+}
+
 /**
  * Sets the descriptors up, defines `library`, finds by an orphan of its own who adopts orphans here, and says hello.
  */

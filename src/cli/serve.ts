@@ -1,5 +1,5 @@
 /** `moor serve`: the Vercel Sandbox HTTP API over an environment specification, until a signal. */
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { MoorageError } from "../errors.ts";
 import { makeEnvironment } from "../moorage.ts";
@@ -28,8 +28,9 @@ export async function serve(options: ServeOptions): Promise<number> {
   }
   using lifetime = watchLifetime();
   const state = await ensureStateDir(stateDir());
+  const folder = await mkdtemp(join(state, "sandboxes-"));
   const server = createSandboxServer({
-    makePlace: placeFactory(spec, state),
+    makePlace: placeFactory(spec, folder),
     grants: [{ token }],
     stateDir: state,
     onProblem: (error) => printFailure(error),
@@ -45,14 +46,15 @@ export async function serve(options: ServeOptions): Promise<number> {
     });
   } finally {
     await server.close();
+    await rm(folder, { recursive: true, force: true });
   }
   return lifetime.exitCode ?? EXIT.ok;
 }
 
 /** One environment for each session; on this machine itself, each in a folder of its own. */
-function placeFactory(spec: string, state: string): PlaceFactory {
+function placeFactory(spec: string, folder: string): PlaceFactory {
   const { backend, options } = parseSpec(spec);
-  return async ({ egress, vcpus, image }) => {
+  return async ({ sandboxId, egress, vcpus, image }) => {
     if (image !== null && spec.split("?")[0] !== `${backend}:${image}`) {
       throw new MoorageError("UNSUPPORTED", `Cannot use image "${image}": this server runs ${spec}`);
     }
@@ -66,7 +68,8 @@ function placeFactory(spec: string, state: string): PlaceFactory {
     if (backend !== "local" || options.workspace !== undefined) {
       return { environment: await makeEnvironment(spec, { overrides }) };
     }
-    const hostFolder = await mkdtemp(join(state, "sandbox-"));
+    const hostFolder = join(folder, sandboxId);
+    await mkdir(hostFolder, { mode: 0o700 });
     const remove = (): Promise<void> => rm(hostFolder, { recursive: true, force: true });
     try {
       return { environment: await makeEnvironment(spec, { overrides, hostFolder }), remove };

@@ -3,8 +3,11 @@ import type { BaseEnvironment } from "../../environments/base.ts";
 import type { Egress } from "../../environments/spec.ts";
 
 export interface PlaceRequest {
-  /** Unique among all sessions that this server ever makes. */
-  readonly sessionId: string;
+  /**
+   * A word of letters and digits, the same for all sessions of one sandbox, of which no two live at once: so that its
+   * workspace is where it was.
+   */
+  readonly sandboxId: string;
   readonly egress: Egress;
   /** Processors asked for, each with 2 GiB of memory; null when the client left it open. */
   readonly vcpus: number | null;

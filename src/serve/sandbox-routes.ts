@@ -194,8 +194,9 @@ async function patch(exchange: Exchange, state: ServerState): Promise<void> {
 
 async function remove(exchange: Exchange, state: ServerState): Promise<void> {
   const sandbox = await find(exchange, state);
-  state.sandboxes.delete(keyOf(sandbox.owner, sandbox.name));
   await sandbox.remove();
+  // Its name and its place are free only now.
+  state.sandboxes.delete(keyOf(sandbox.owner, sandbox.name));
   if (exchange.query.get("deleteOrphanSnapshots") === "true") await sandbox.removeSnapshots();
   sendJson(exchange.response, 200, { sandbox: sandbox.describe() });
 }

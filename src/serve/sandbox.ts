@@ -1,4 +1,5 @@
 /** A named sandbox: its settings, its sessions one after the other, and the snapshot that the next one begins from. */
+import { createHash } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Egress } from "../../environments/spec.ts";
@@ -57,6 +58,7 @@ export class Sandbox {
   updatedAt = this.createdAt;
   snapshotId: string | null;
   readonly #host: SandboxHost;
+  readonly #id: string;
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(
@@ -64,6 +66,8 @@ export class Sandbox {
     { name, owner, settings, snapshotId }: Pick<Sandbox, "name" | "owner" | "settings" | "snapshotId">,
   ) {
     this.#host = host;
+    const identity = JSON.stringify([owner.teamId, owner.projectId, name]);
+    this.#id = createHash("sha256").update(identity).digest("hex").slice(0, 20);
     this.name = name;
     this.owner = owner;
     this.settings = settings;
@@ -99,7 +103,7 @@ export class Sandbox {
       const snapshot = this.#snapshot();
       const { egress, vcpus, image, timeoutMs } = this.settings;
       const id = randomId("sbx");
-      const place = await this.#host.makePlace({ sessionId: id, egress, vcpus, image });
+      const place = await this.#host.makePlace({ sandboxId: this.#id, egress, vcpus, image });
       try {
         await place.environment.start();
         if (snapshot) await unpackWorkspace(place.environment, snapshot.file);

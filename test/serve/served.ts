@@ -1,5 +1,5 @@
 /** A served API over environments of this machine, and the official client pointed at it. */
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createLocalEnvironment } from "../../environments/local/index.ts";
@@ -33,11 +33,12 @@ export async function serveLocal(grants: readonly ServeGrant[] = [CREDENTIALS]):
   const root = await mkdtemp(join(tmpdir(), "moorage-serve-"));
   const problems: unknown[] = [];
   const places = new Set<string>();
-  const makePlace = async ({ egress, image, vcpus }: PlaceRequest) => {
+  const makePlace = async ({ sandboxId, egress, image, vcpus }: PlaceRequest) => {
     if (egress !== "open" || image !== null || vcpus !== null) {
       throw new MoorageError("UNSUPPORTED", "Cannot be had on this machine");
     }
-    const workspace = await mkdtemp(join(root, "workspace-"));
+    const workspace = join(root, sandboxId);
+    await mkdir(workspace);
     places.add(workspace);
     return {
       environment: createLocalEnvironment({ workspace, stateDir: join(root, "state") }),

@@ -95,8 +95,7 @@ describe("createMoorage()", () => {
 
   it.each([
     ["lcoal", "INVALID_SPEC", 'did you mean "local"?'],
-    ["ssh://me@box", "UNSUPPORTED", 'Backend "ssh" is not available in this version'],
-    ["vercel:mine", "UNSUPPORTED", 'Backend "vercel" is not available in this version'],
+    ["ssh://me@box", "UNSUPPORTED", "Cannot work in this machine's folder"],
     ["local?isolation=bubblewrap", "UNSUPPORTED", "not available in this version"],
     ["local?egress=none", "UNSUPPORTED", "Cannot restrict egress"],
     ["local?egress=a.example", "UNSUPPORTED", "Cannot restrict egress"],

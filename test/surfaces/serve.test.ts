@@ -21,12 +21,12 @@ describe("moor serve", () => {
     const client = { token: "secret", teamId: "t", projectId: "p", fetch: fetchFrom(address) };
     const sandbox = await Sandbox.create({ ...client, name: "box" });
     expect(await (await sandbox.runCommand("sh", ["-c", "echo hello; pwd"])).stdout()).toMatch(
-      /^hello\n.*\/sandbox-/,
+      /^hello\n.*\/sandboxes-/,
     );
     child.kill("SIGTERM");
     expect((await end).exitCode).toBe(143);
     const left = await readdir(home.MOORAGE_HOME ?? "");
-    expect(left.filter((name) => /^(?:sandbox|serve)-/.test(name))).toEqual([]);
+    expect(left.filter((name) => /^(?:sandboxes|serve)-/.test(name))).toEqual([]);
   });
 
   it("does not start without a token or an environment", async () => {
