@@ -53,6 +53,7 @@ export interface ScriptBackend extends PlaceBackend {
 
 export interface ScriptRequest {
   readonly argv: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
   /** Written before, mode 0600, at absolute paths; the program removes them. */
   readonly files: readonly { readonly path: string; readonly bytes: Uint8Array }[];
   /** A promise holds the output back. */

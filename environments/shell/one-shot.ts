@@ -11,7 +11,15 @@ import type { ScriptRequest } from "./backend.ts";
 import { parseExports, parseState } from "./exports.ts";
 import { FILE_LIBRARY } from "./files.ts";
 import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
-import { callScript, FRAME, helloScript, ONCE_DESCRIPTORS, onceArgv, type ShellKind } from "./script.ts";
+import {
+  callScript,
+  FRAME,
+  helloScript,
+  ONCE_VARIABLES,
+  onceArgv,
+  oncePreamble,
+  type ShellKind,
+} from "./script.ts";
 import type { StreamEnd } from "./stream.ts";
 import {
   type CallEnd,
@@ -42,8 +50,6 @@ interface Greeting {
 /** What the workers of one environment share: what its shells are like, and whether the place is still there. */
 export class OneShotShells {
   readonly #options: OneShotOptions;
-  /** Adopted processes that an earlier call has told of. */
-  knownOrphans: ReadonlySet<number> = new Set();
   #greeting: Promise<Greeting> | null = null;
   #broken: MoorageError | null = null;
   #generation = 0;
@@ -75,7 +81,6 @@ export class OneShotShells {
   reset(): void {
     this.#broken = null;
     this.#greeting = null;
-    this.knownOrphans = new Set();
   }
 
   /** A call met a place that is gone. */
@@ -107,6 +112,7 @@ export class OneShotShells {
     const argv = onceArgv(this.#options.shell, { loginNonce, marker: null, encoded: false });
     const running = this.#options.run({
       argv: [...argv, "", helloScript(nonce, ""), "", "", ""],
+      env: {},
       files: [],
       onData: (stream, chunk) => {
         if (stream === "stdout") return;
@@ -132,8 +138,7 @@ export class OneShotShells {
     if (fields === null) {
       throw failure("SHELL_MISSING", `/bin/sh ended with code ${end.exitCode}: ${noise.trim()}`);
     }
-    const { facts, orphans } = parseHello(fields, variables);
-    this.knownOrphans = new Set(orphans);
+    const { facts } = parseHello(fields, variables);
     return { facts, loginProblem: null };
   }
 }
@@ -184,14 +189,12 @@ class OneShotWorker implements CallWorker {
     const text = callScript({ ...rest, shell, nonce, secret, reaper, stdinBytes });
     const encoded = this.#purpose === "system";
     const reader = new CallReader(nonce, secret, rest.separate, encoded, onData);
-    const program = packProgram(
-      [ONCE_DESCRIPTORS, encoded ? LIBRARY : "", text.setup ?? ""].join("\n"),
-      text.call,
-      stdin,
-    );
+    const preamble = [oncePreamble(nonce, reaper), encoded ? LIBRARY : "", text.setup ?? ""].join("\n");
+    const program = packProgram(this.#purpose, preamble, text.call, stdin);
     const argv = onceArgv(shell, { loginNonce: null, marker: this.marker, encoded });
     const running = this.#run({
       argv: [...argv, ...program.argv],
+      env: program.env,
       files: program.files,
       onData: (stream, chunk) => reader.take(stream, chunk),
     });
@@ -202,8 +205,7 @@ class OneShotWorker implements CallWorker {
       movedTo: reader.movedTo,
     };
     if (reader.isComplete || first === "ended") {
-      const newOrphans = reader.orphans.filter((pid) => !this.#shells.knownOrphans.has(pid));
-      this.#shells.knownOrphans = new Set(reader.orphans);
+      const newOrphans = reader.orphans.filter((pid) => !reader.before.has(pid));
       return {
         ...common,
         kind: "ended",
@@ -226,21 +228,37 @@ class OneShotWorker implements CallWorker {
   }
 }
 
-/** Arguments after the shell's own: preamble and call, then the paths of standard input, preamble and call. */
-function packProgram(preamble: string, call: string, stdin: Uint8Array | null) {
-  const texts = [Buffer.from(preamble, "latin1"), Buffer.from(call, "latin1")] as const;
+interface Program {
+  /** Preamble and call, then the paths of standard input, preamble and call. */
+  readonly argv: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly files: ScriptRequest["files"];
+}
+
+/**
+ * A call of the user's, which may hold secrets, travels in variables; a script of ours in arguments, since it may name
+ * markers, and what carries one in its variables is taken for what it marks.
+ */
+function packProgram(
+  purpose: "user" | "system",
+  preamble: string,
+  call: string,
+  stdin: Uint8Array | null,
+): Program {
+  const texts = [preamble, call].map((text) => Buffer.from(text, "latin1"));
   const path = (name: string): string => `/tmp/.moorage-${randomBytes(12).toString("hex")}-${name}`;
   const input = stdin === null ? [] : [{ path: path("in"), bytes: stdin }];
-  const [inputPath = ""] = input.map((file) => file.path);
+  const inputPath = input[0]?.path ?? "";
   // What is no text or too long for an argument goes by file.
-  if (texts.every((text) => text.length <= ARGUMENT_MAX_BYTES && isUtf8(text))) {
-    return { argv: [...texts.map((text) => text.toString("utf8")), inputPath, "", ""], files: input };
+  if (texts.some((text) => text.length > ARGUMENT_MAX_BYTES || !isUtf8(text))) {
+    const scripts = texts.map((bytes, at) => ({ path: path(String(at)), bytes }));
+    const argv = ["", "", inputPath, ...scripts.map((file) => file.path)];
+    return { argv, env: {}, files: [...input, ...scripts] };
   }
-  const scripts = texts.map((bytes, at) => ({ path: path(String(at)), bytes }));
-  return {
-    argv: ["", "", inputPath, ...scripts.map((file) => file.path)],
-    files: [...input, ...scripts],
-  };
+  const [first = "", second = ""] = texts.map((text) => text.toString("utf8"));
+  if (purpose === "system") return { argv: [first, second, inputPath, "", ""], env: {}, files: input };
+  const env = { [ONCE_VARIABLES.preamble]: first, [ONCE_VARIABLES.call]: second };
+  return { argv: ["", "", inputPath, "", ""], env, files: input };
 }
 
 /** Takes a call's outputs apart: bytes of the command on, frames kept. */
@@ -250,6 +268,7 @@ class CallReader {
   movedTo: string | null = null;
   exitCode: number | null = null;
   orphans: readonly number[] = [];
+  before: ReadonlySet<number> = new Set();
   readonly ended: Promise<"ended">;
   readonly #secret: string;
   readonly #separate: boolean;
@@ -303,6 +322,7 @@ class CallReader {
   #onFrame(stream: "stdout" | "stderr", { kind, fields }: Frame): void {
     const [first = "", exitCode = "", orphans = ""] = fields;
     if (kind === FRAME.workdir) this.workdirProblem = first === "kernel" ? "kernel" : "missing";
+    else if (kind === FRAME.before) this.before = new Set(pidList(first));
     else if (kind === FRAME.moved) this.movedTo = first;
     else if (kind === FRAME.state) this.dump = first;
     else if (kind === FRAME.end && first === this.#secret) {

@@ -26,6 +26,8 @@ export const FRAME = {
   moved: "m",
   /** State after the call: exports (PWD and OLDPWD among them), then in bash aliases, function flags, functions. */
   state: "s",
+  /** Children of the reaper before the call, where no earlier call has told of them. */
+  before: "b",
   /** On both streams: secret, exit code, children of the reaper. Nothing of the call follows. */
   end: "e",
 } as const;
@@ -74,15 +76,31 @@ exec 9>&-
   return ["/bin/sh", "-c", `${login}unset BASH_ENV ENV POSIXLY_CORRECT\n${pick}`];
 }
 
+/**
+ * Variables that bring a call where its text must not stand in a command line, which every user of the machine can
+ * read.
+ */
+export const ONCE_VARIABLES = { preamble: "MOORAGE_PREAMBLE", call: "MOORAGE_CALL" } as const;
+
 /** In a shell of one call: preamble and call as arguments, or the files that hold them. */
-const ONCE = `__moor_p=$1 __moor_c=$2
+const ONCE = `__moor_p=\${${ONCE_VARIABLES.preamble}-$1} __moor_c=\${${ONCE_VARIABLES.call}-$2}
+unset ${ONCE_VARIABLES.preamble} ${ONCE_VARIABLES.call}
 [ -z "$3" ] || { __moor_p=$(cat -- "$3"); __moor_c=$(cat -- "$4"); rm -f -- "$3" "$4"; }
 shift $#
 eval "$__moor_p"; unset __moor_p BASH_EXECUTION_STRING
 eval "$__moor_c"`;
 
-/** First line of a call's preamble: the descriptors as they are in a resident shell. */
-export const ONCE_DESCRIPTORS = "exec 8>&1 9>&2 >/dev/null 2>/dev/null";
+/**
+ * The first lines of a call's preamble: the descriptors as they are in a resident shell, and the processes that the
+ * reaper has before the call, so that its new ones can be told at the end.
+ */
+export function oncePreamble(nonce: string, reaper: string | null): string {
+  const look =
+    reaper === null
+      ? ""
+      : `__moor_k=; read -r __moor_k </proc/${reaper}/task/${reaper}/children; printf ${frame(nonce, FRAME.before, "%s")} "$__moor_k" >&9; unset __moor_k`;
+  return `exec 8>&1 9>&2 >/dev/null 2>/dev/null\n${look}`;
+}
 
 export interface OnceOptions {
   /** The login shell's variables are wanted first; see `bootArgv`. */

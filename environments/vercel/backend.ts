@@ -97,7 +97,7 @@ export class VercelBackend implements ScriptBackend {
     }
   }
 
-  async runScript({ argv, files, onData }: ScriptRequest): Promise<StreamEnd> {
+  async runScript({ argv, env, files, onData }: ScriptRequest): Promise<StreamEnd> {
     const [cmd = "", ...args] = argv;
     const tap: CommandTap = { onData, mayHaveRun: false, failure: null };
     try {
@@ -107,7 +107,7 @@ export class VercelBackend implements ScriptBackend {
         await session.writeFiles(files.map(({ path, bytes }) => ({ path, content: bytes, mode: 0o600 })));
       }
       const { exitCode } = await this.#client.tapped(tap, () =>
-        session.runCommand({ cmd, args, cwd: "/", env: {} }),
+        session.runCommand({ cmd, args, cwd: "/", env }),
       );
       return { exitCode, signal: null, lost: null };
     } catch (error) {
