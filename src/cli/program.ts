@@ -50,6 +50,7 @@ Environments (-e SPEC, several as -e NAME=SPEC):
   local                      this machine, no isolation
   docker:IMAGE               a container of its own, removed at the end
   docker+attach:CONTAINER    a container that runs already; never stopped by us
+  vercel[:NAME]              a sandbox of the Vercel API, or of base_url; needs VERCEL_TOKEN, _TEAM_ID, _PROJECT_ID
   NAME                       an environment of the configuration file
 Options follow as ?key=value&..., for example docker:node:24?memory=2g&user=node
 `;
