@@ -16,6 +16,8 @@ afterAll(async () => {
 
 describeEnvironment({
   name: "vercel",
+  // The other areas have not been asked yet.
+  areas: ["exec", "argv", "sessions", "state"],
   create: () =>
     createVercelEnvironment({
       baseUrl: `${served.address}/api`,
