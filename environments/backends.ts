@@ -8,8 +8,8 @@ type Factory<Name extends BackendName> = (
   common: PlaceOptions,
 ) => Promise<BaseEnvironment>;
 
-/** Makes an environment of a specification; null for a backend that this version has not. */
-const BACKENDS: { readonly [Name in BackendName]: Factory<Name> | null } = {
+/** Makes an environment of a specification. */
+const BACKENDS: { readonly [Name in BackendName]: Factory<Name> } = {
   local: async ({ options }, { hostFolder, ...common }) => {
     const { createLocalEnvironment, currentFolder } = await import("./local/index.ts");
     const workspace = options.workspace ?? hostFolder ?? currentFolder();
@@ -48,14 +48,34 @@ const BACKENDS: { readonly [Name in BackendName]: Factory<Name> | null } = {
       ...(knownHosts && { knownHosts }),
     });
   },
-  vercel: null,
+  vercel: async ({ name, options }, { hostFolder, ...common }) => {
+    const { createVercelEnvironment } = await import("./vercel/index.ts");
+    const { workspace, base_url: baseUrl, runtime, egress } = options;
+    if (hostFolder !== undefined) {
+      throw new MoorageError(
+        "UNSUPPORTED",
+        `Cannot work in this machine's folder "${hostFolder}" in a sandbox`,
+        {
+          suggestion: "Leave the folder out, and let the agent bring its files into the sandbox.",
+        },
+      );
+    }
+    return createVercelEnvironment({
+      ...common,
+      name,
+      ...(workspace !== undefined && { workspace }),
+      ...(baseUrl !== undefined && { baseUrl }),
+      ...(runtime !== undefined && { runtime }),
+      ...(egress !== undefined && { egress }),
+    });
+  },
 };
 
 /**
  * Makes the environment that a specification asks for. Nothing is started; a backend that is missing or cannot do
  * what is asked is an error, and nothing else takes its place.
  *
- * @throws {MoorageError} UNSUPPORTED when this version has no such backend, or it cannot enforce the egress policy;
+ * @throws {MoorageError} UNSUPPORTED when the backend cannot enforce the egress policy;
  * INVALID_SPEC and others from the backend
  */
 export async function createEnvironment(
@@ -69,15 +89,10 @@ export async function createEnvironment(
     ...(id !== undefined && { id }),
   };
   // The table's entry under a name takes the specs of that name; TypeScript cannot pair the two unions.
-  const factory = BACKENDS[spec.backend] as
-    | ((spec: EnvironmentSpec, common: PlaceOptions) => Promise<BaseEnvironment>)
-    | null;
-  if (factory === null) {
-    const there = Object.entries(BACKENDS).flatMap(([name, entry]) => (entry ? [name] : []));
-    throw new MoorageError("UNSUPPORTED", `Backend "${spec.backend}" is not available in this version`, {
-      suggestion: `Choose another backend: ${there.join(", ")}.`,
-    });
-  }
+  const factory = BACKENDS[spec.backend] as (
+    spec: EnvironmentSpec,
+    common: PlaceOptions,
+  ) => Promise<BaseEnvironment>;
   const environment = await factory(spec, merged);
   requireEgress(environment, spec.options.egress ?? "open");
   return environment;

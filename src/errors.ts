@@ -221,6 +221,18 @@ export const ERRORS = {
     suggestion: "Let the server give this account sessions and commands (MaxSessions, ForceCommand, shell).",
   },
 
+  // Remote sandboxes
+  VERCEL_CREDENTIALS_MISSING: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Set VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID.",
+  },
+  VERCEL_REFUSED: {
+    kind: "fix-setup",
+    retryable: false,
+    suggestion: "Correct what the server names: the credentials, the project or the option.",
+  },
+
   // Processes
   PROCESS_MISSING: {
     kind: "fix-input",

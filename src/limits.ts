@@ -175,4 +175,38 @@ export const limits = {
   egressHelloMaxBytes: 64 * 1024,
   /** Decisions of the proxy that are kept for lists; all are counted. */
   egressDecisionsKept: 500,
+
+  /** A sandbox server's first word on a command, milliseconds; then the command's end is unknown. */
+  vercelAnswerMs: 30_000,
+  /** One line of a sandbox server's stream, bytes; a longer one is no line of such a server. */
+  vercelLineMaxBytes: 16 * 1024 * 1024,
+  /** Life of a remote session, milliseconds; it is prolonged while the environment is in use. */
+  vercelTimeoutMs: 10 * 60_000,
+
+  /** JSON body of a request to `moor serve`, bytes: a command of the largest size with every byte escaped in two. */
+  serveBodyMaxBytes: 40 * 1024 * 1024,
+  /** Packed files of one request to `moor serve`, bytes. */
+  serveArchiveMaxBytes: 64 * 1024 * 1024,
+  /** What packed files may unpack to, bytes: a small archive must not fill the memory. */
+  serveUnpackedMaxBytes: 256 * 1024 * 1024,
+  /** Files in one request to `moor serve`. */
+  serveArchiveMaxFiles: 10_000,
+  /** Sandboxes that `moor serve` runs at once. */
+  serveMaxSandboxes: 64,
+  /** Commands of one served session that run at once. */
+  serveMaxCommands: 256,
+  /** Ended commands of a served session whose logs can still be asked for. */
+  serveKeptCommands: 64,
+  /** Log of one served command that is kept for replay, bytes; the oldest part goes first. */
+  serveLogMaxBytes: 8 * 1024 * 1024,
+  /** A served session that names no time of its own ends after this, milliseconds. */
+  serveTimeoutMs: 5 * 60_000,
+  /** Longest life of a served session, milliseconds. */
+  serveMaxTimeoutMs: 24 * 3600_000,
+  /** Entries on one page of a served list. */
+  servePageMax: 100,
+  /** One snapshot of a served workspace, bytes. */
+  serveSnapshotMaxBytes: 4 * 1024 * 1024 * 1024,
+  /** A piece of a snapshot on its way back into an environment, bytes. */
+  serveRestorePieceBytes: 16 * 1024 * 1024,
 } as const;

@@ -5,7 +5,8 @@
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createEnvironment } from "../environments/backends.ts";
-import { BaseEnvironment, type Health } from "../environments/base.ts";
+import { BaseEnvironment, type CommonOptions, type Health } from "../environments/base.ts";
+import type { SpecOptions } from "../environments/spec.ts";
 import type { SyncOptions, SyncReport } from "../environments/sync/mirror.ts";
 import { AvailabilityCache, type AvailabilityChange } from "./availability.ts";
 import type { CallOptions, CallResult, ToolCall } from "./call.ts";
@@ -130,6 +131,30 @@ export async function createMoorage(options: MoorageOptions): Promise<Moorage> {
     stopServing();
     throw error;
   }
+}
+
+/** What makes one environment of a specification, for a surface that makes many of its own. */
+export interface SpecifiedOptions extends Pick<CommonOptions, "id" | "env"> {
+  /** Folder of the host to work on. */
+  readonly hostFolder?: string;
+  /** Takes the place of the specification's own, option by option. */
+  readonly overrides?: SpecOptions;
+  readonly stateDir?: string;
+}
+
+/**
+ * Makes an environment that is not started, and the caller's to stop.
+ *
+ * @throws {MoorageError} INVALID_SPEC, UNSUPPORTED
+ */
+export async function makeEnvironment(
+  spec: string,
+  options: SpecifiedOptions = {},
+): Promise<BaseEnvironment> {
+  const { overrides = {}, stateDir: folder = stateDir(), ...common } = options;
+  const parsed = parseSpec(spec);
+  const merged = { ...parsed, options: { ...parsed.options, ...overrides } };
+  return createEnvironment(merged, { ...common, stateDir: await ensureStateDir(folder) });
 }
 
 /** An environment, and whether it is ours to stop. */

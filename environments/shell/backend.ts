@@ -4,7 +4,7 @@
  */
 import type { MoorageError } from "../../src/errors.ts";
 import type { Capability, EgressReport, EnvironmentProgress, Health, Isolation } from "../base.ts";
-import type { ShellStream, StreamRequest } from "./stream.ts";
+import type { ShellStream, StreamEnd, StreamRequest } from "./stream.ts";
 
 /** What happened when a backend was asked to come back after a loss. */
 export interface Recovery {
@@ -12,7 +12,8 @@ export interface Recovery {
   readonly note: string;
 }
 
-export interface ShellBackend {
+/** What every backend brings, however it starts programs. */
+export interface PlaceBackend {
   readonly name: string;
   readonly isolation: Isolation;
   readonly capabilities: ReadonlySet<Capability>;
@@ -30,8 +31,6 @@ export interface ShellBackend {
   start(onProgress: (progress: EnvironmentProgress) => void): Promise<void>;
   /** Removes the place, or leaves it when `keep`. All streams are closed before. Works when never started. */
   stop(options: { readonly keep: boolean }): Promise<void>;
-  /** Starts a program. @throws {MoorageError} the backend's own code when it provably did not start */
-  openStream(request: StreamRequest): Promise<ShellStream>;
   health(): Promise<Health>;
   /**
    * Asked when a stream could not be opened or was lost. Brings the place back if it is gone and may be made
@@ -44,4 +43,25 @@ export interface ShellBackend {
   egressReport?(): EgressReport | null;
   /** What a policy refused since `startedAt` (performance.now), for the notes of a command's result. */
   refusalsSince?(startedAt: number): readonly string[];
+}
+
+/** A backend that holds streams open to programs inside. */
+export interface ShellBackend extends PlaceBackend {
+  /** Starts a program. @throws {MoorageError} the backend's own code when it provably did not start */
+  openStream(request: StreamRequest): Promise<ShellStream>;
+}
+
+/** A backend that can only run a program to its end, such as one behind an HTTP API. */
+export interface ScriptBackend extends PlaceBackend {
+  /** Runs one program, never twice. Never rejects: `lost` tells what went wrong, as in a stream's end. */
+  runScript(request: ScriptRequest): Promise<StreamEnd>;
+}
+
+export interface ScriptRequest {
+  readonly argv: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  /** Written before, mode 0600, at absolute paths; the program removes them. */
+  readonly files: readonly { readonly path: string; readonly bytes: Uint8Array }[];
+  /** A promise holds the output back. */
+  readonly onData: (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
 }

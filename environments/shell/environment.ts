@@ -23,10 +23,11 @@ import {
   type ProcessOptions,
   type ShellSession,
 } from "../base.ts";
-import type { ShellBackend } from "./backend.ts";
+import type { ScriptBackend, ShellBackend } from "./backend.ts";
 import { createFiles, FILE_LIBRARY } from "./files.ts";
 import { ownedOrphans } from "./left-behind.ts";
 import { loginDifference } from "./login.ts";
+import { OneShotShells } from "./one-shot.ts";
 import { OutputStore } from "./outputs.ts";
 import { WorkerPool } from "./pool.ts";
 import { endTree, findProcesses, lastWill } from "./process-tree.ts";
@@ -47,7 +48,7 @@ import { Session } from "./session.ts";
 import { emptyState, type ShellState, toBytes } from "./state.ts";
 import { ResidentSystemShell } from "./system.ts";
 import { createTree } from "./tree.ts";
-import { WORKER_MARKER, type Worker, type WorkerFacts } from "./worker.ts";
+import { type CallWorker, WORKER_MARKER, Worker, type WorkerFacts } from "./worker.ts";
 import { YieldedProcess } from "./yielded.ts";
 
 export interface ShellEnvironmentOptions extends CommonOptions {
@@ -78,7 +79,9 @@ class ShellEnvironment extends BaseEnvironment {
   readonly tree: EnvironmentTree;
   readonly processes: EnvironmentProcesses;
   readonly outputs: EnvironmentOutputs;
-  readonly #backend: ShellBackend;
+  readonly #backend: ShellBackend | ScriptBackend;
+  /** Makes the workers where no stream can be held open. */
+  #oneShots: OneShotShells | null = null;
   readonly #options: ShellEnvironmentOptions;
   readonly #outputStore: OutputStore;
   readonly #system: ResidentSystemShell;
@@ -99,7 +102,7 @@ class ShellEnvironment extends BaseEnvironment {
   /** Told to every call once; a session learns of a loss that another call met. */
   #generation = 0;
 
-  constructor(backend: ShellBackend, options: ShellEnvironmentOptions) {
+  constructor(backend: ShellBackend | ScriptBackend, options: ShellEnvironmentOptions) {
     super();
     if (options.id !== undefined && !ID.test(options.id)) {
       throw new MoorageError(
@@ -302,28 +305,46 @@ class ShellEnvironment extends BaseEnvironment {
   #makePool(kind: "user" | "system"): WorkerPool {
     return new WorkerPool({
       prefix: `${this.#prefix}.${kind === "user" ? "u" : "s"}`,
+      login: kind === "user" && (this.#backend.readsLogin ?? true),
+      open: (id, login) => this.#openWorker(kind, id, login),
+      maxIdle: kind === "user" ? IDLE_USER_SHELLS : IDLE_SYSTEM_SHELLS,
+    });
+  }
+
+  #openWorker(kind: "user" | "system", id: string, login: boolean): Promise<CallWorker> {
+    const backend = this.#backend;
+    if (!("openStream" in backend)) {
+      this.#oneShots ??= new OneShotShells({
+        shell: this.#options.shell ?? "auto",
+        login: backend.readsLogin ?? true,
+        run: (request) => backend.runScript(request),
+      });
+      return this.#oneShots.open(id, kind);
+    }
+    return Worker.open({
+      id,
+      login,
       shell: this.#options.shell ?? "auto",
+      library: "",
       // When its stream ends unasked, the orchestrator is gone or out of reach, and commands have nobody to answer to.
       ...(kind === "system" && {
         library: FILE_LIBRARY + RENAME_ASSISTANT,
         atClose: RENAME_ASSISTANT_END,
         atLoss: lastWill(`${WORKER_MARKER}=${this.#prefix}.u`),
       }),
-      login: kind === "user" && (this.#backend.readsLogin ?? true),
       // Our own scripts still clean up while the environment stops.
       open: (argv, env) =>
-        this.#backend.openStream({
+        backend.openStream({
           argv,
           env,
           purpose: kind,
           ...(kind === "user" && { abortSignal: this.#stopping.signal }),
         }),
-      maxIdle: kind === "user" ? IDLE_USER_SHELLS : IDLE_SYSTEM_SHELLS,
     });
   }
 
   /** Brings the place up, again if it was lost, and takes a worker. */
-  async #acquire(kind: "user" | "system"): Promise<{ worker: Worker; notes: string[] }> {
+  async #acquire(kind: "user" | "system"): Promise<{ worker: CallWorker; notes: string[] }> {
     // While stopping, our own scripts still clean up.
     if (this.#stopped && kind === "user") throw this.#stoppedError();
     if (!this.#stopped) await this.start();
@@ -346,6 +367,7 @@ class ShellEnvironment extends BaseEnvironment {
       const recovery = await this.#backend.recover(error);
       if (!recovery) return null;
       this.#generation += 1;
+      this.#oneShots?.reset();
       this.#users.reset();
       this.#systems.reset();
       this.#system.reset();
@@ -400,25 +422,25 @@ class ShellEnvironment extends BaseEnvironment {
     };
   }
 
-  #endTree(worker: Worker): Promise<LeftProcess[]> {
+  #endTree(worker: CallWorker): Promise<LeftProcess[]> {
     return endTree(this.#system, {
       marker: worker.marker,
-      ...(worker.alive && { exceptPids: [worker.facts.pid], sincePid: worker.facts.pid }),
+      ...(worker.alive &&
+        worker.shellPid !== null && { exceptPids: [worker.shellPid], sincePid: worker.shellPid }),
     });
   }
 
-  async #findTree(worker: Worker, pids: readonly number[] = []): Promise<readonly LeftProcess[]> {
-    const { pid } = worker.facts;
+  async #findTree(worker: CallWorker, pids: readonly number[] = []): Promise<readonly LeftProcess[]> {
+    const { shellPid } = worker;
     return findProcesses(this.#system, {
       marker: worker.marker,
-      exceptPids: [pid],
       pids,
-      ...(worker.alive && { sincePid: pid }),
+      ...(shellPid !== null && { exceptPids: [shellPid], ...(worker.alive && { sincePid: shellPid }) }),
     });
   }
 
   /** Looks, more and more rarely, until nothing of the worker's is left. */
-  async #gone(worker: Worker): Promise<void> {
+  async #gone(worker: CallWorker): Promise<void> {
     const aborted = new Promise<void>((resolve) => {
       this.#stopping.signal.addEventListener("abort", () => resolve(), { once: true });
     });
@@ -507,7 +529,7 @@ class ShellEnvironment extends BaseEnvironment {
  * @throws {MoorageError} INVALID_ARGUMENTS when the id is malformed
  */
 export function createShellEnvironment(
-  backend: ShellBackend,
+  backend: ShellBackend | ScriptBackend,
   options: ShellEnvironmentOptions,
 ): BaseEnvironment {
   return new ShellEnvironment(backend, options);

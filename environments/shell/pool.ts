@@ -2,37 +2,30 @@
 import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import type { ShellKind } from "./script.ts";
-import type { ShellStream } from "./stream.ts";
-import { Worker } from "./worker.ts";
+import type { CallWorker } from "./worker.ts";
 
 export interface PoolOptions {
   /** Prefix of every worker's id, by which all processes of the environment are found. */
   readonly prefix: string;
-  readonly shell: ShellKind | "auto";
-  readonly library?: string;
-  /** Script that a shell runs when its stream ends without having been closed. */
-  readonly atLoss?: string;
-  /** Script that a shell runs when it is closed. */
-  readonly atClose?: string;
+  /** Makes one. @param login whether it reads the login environment, which the first one does */
+  readonly open: (id: string, login: boolean) => Promise<CallWorker>;
   /** Whether the first worker reads the login environment. */
   readonly login: boolean;
-  readonly open: (argv: readonly string[], env: Readonly<Record<string, string>>) => Promise<ShellStream>;
   /** Idle workers kept. */
   readonly maxIdle: number;
 }
 
 interface Waiter {
-  readonly resolve: (worker: Worker) => void;
+  readonly resolve: (worker: CallWorker) => void;
   readonly reject: (error: unknown) => void;
 }
 
 export class WorkerPool {
   readonly #options: PoolOptions;
-  readonly #idle: Worker[] = [];
-  readonly #busy = new Set<Worker>();
+  readonly #idle: CallWorker[] = [];
+  readonly #busy = new Set<CallWorker>();
   /** Hold a stream that a left-behind process may still write to. */
-  readonly #retired = new Set<Worker>();
+  readonly #retired = new Set<CallWorker>();
   readonly #waiters: Waiter[] = [];
   #opening = 0;
   #loginTaken = false;
@@ -51,7 +44,7 @@ export class WorkerPool {
    * wait for a stream, the old ones go round.
    * @throws {MoorageError} what the backend throws when no stream can be opened
    */
-  async acquire(): Promise<Worker> {
+  async acquire(): Promise<CallWorker> {
     for (;;) {
       if (this.#closed)
         throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot run: the environment was stopped");
@@ -71,7 +64,7 @@ export class WorkerPool {
   }
 
   /** Gives a worker back that is ready for the next call. */
-  release(worker: Worker): void {
+  release(worker: CallWorker): void {
     this.#busy.delete(worker);
     if (this.#closed || !worker.alive) {
       void worker.close();
@@ -93,7 +86,7 @@ export class WorkerPool {
    * Sets a worker aside whose stream a left-behind process may hold: it is read and dropped until `gone` resolves,
    * so that the process neither blocks nor dies of a closed pipe, and never used again. A spare takes its place.
    */
-  retire(worker: Worker, gone: Promise<void>): void {
+  retire(worker: CallWorker, gone: Promise<void>): void {
     this.#busy.delete(worker);
     this.#retired.add(worker);
     void Promise.race([gone, worker.ended]).then(() => {
@@ -104,7 +97,7 @@ export class WorkerPool {
   }
 
   /** Ends a worker that cannot be used any more. */
-  async discard(worker: Worker): Promise<void> {
+  async discard(worker: CallWorker): Promise<void> {
     this.#busy.delete(worker);
     await worker.close();
     this.#serveWaiter();
@@ -126,20 +119,13 @@ export class WorkerPool {
     await Promise.all(all.map((worker) => worker.close()));
   }
 
-  async #open(): Promise<Worker> {
+  async #open(): Promise<CallWorker> {
     const login = this.#options.login && !this.#loginTaken;
     this.#loginTaken = true;
     this.#opening += 1;
     try {
-      const worker = await Worker.open({
-        id: `${this.#options.prefix}.${randomBytes(6).toString("hex")}`,
-        shell: this.#options.shell,
-        library: this.#options.library ?? "",
-        ...(this.#options.atLoss !== undefined && { atLoss: this.#options.atLoss }),
-        ...(this.#options.atClose !== undefined && { atClose: this.#options.atClose }),
-        login,
-        open: this.#options.open,
-      });
+      const id = `${this.#options.prefix}.${randomBytes(6).toString("hex")}`;
+      const worker = await this.#options.open(id, login);
       if (this.#closed) {
         await worker.close();
         throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot run: the environment was stopped");

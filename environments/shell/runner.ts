@@ -13,13 +13,13 @@ import type { StateDump } from "./exports.ts";
 import type { OutputStore, Spill } from "./outputs.ts";
 import type { WorkerPool } from "./pool.ts";
 import { fromBytes, type ShellState, toBytes } from "./state.ts";
-import type { CallEnd, Worker } from "./worker.ts";
+import type { CallEnd, CallWorker } from "./worker.ts";
 
 /** A command that goes on after its call returned. */
 export interface YieldedCommand {
   readonly command: string;
   readonly cwd: string;
-  readonly worker: Worker;
+  readonly worker: CallWorker;
   readonly spill: Spill;
   /** Resolves with how it ended; never rejects. */
   readonly end: Promise<CallEnd>;
@@ -30,13 +30,13 @@ export interface RunnerHost {
   readonly pool: WorkerPool;
   readonly outputs: OutputStore;
   /** Brings the environment up and gives a worker, with notes when the place had to be made again. */
-  acquire(): Promise<{ readonly worker: Worker; readonly notes: readonly string[] }>;
+  acquire(): Promise<{ readonly worker: CallWorker; readonly notes: readonly string[] }>;
   /** Ends all processes of the worker's call, and says what survived. */
-  endTree(worker: Worker): Promise<readonly LeftProcess[]>;
+  endTree(worker: CallWorker): Promise<readonly LeftProcess[]>;
   /** Which of the adopted processes belong to the worker, with all that they started. */
-  leftBehind(worker: Worker, orphans: readonly number[]): Promise<readonly LeftProcess[]>;
+  leftBehind(worker: CallWorker, orphans: readonly number[]): Promise<readonly LeftProcess[]>;
   /** Resolves when the worker's processes are gone. */
-  gone(worker: Worker): Promise<void>;
+  gone(worker: CallWorker): Promise<void>;
   adopt(yielded: YieldedCommand): string;
   explainExit(exitCode: number, startedAt: number): Promise<string | null>;
   refusalsSince(startedAt: number): readonly string[];
@@ -59,7 +59,7 @@ export interface RunOutcome {
   /** What the shell printed at the end; null when there is nothing to keep. */
   readonly dump: StateDump | null;
   /** Null when the call ended before it had one. */
-  readonly worker: Worker | null;
+  readonly worker: CallWorker | null;
 }
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
@@ -421,7 +421,7 @@ function cwdAfter(end: CallEnd, requiredCwd: string | null, state: ShellState): 
 }
 
 /** Gives the worker back, or sets it aside when something that it started lives on. */
-async function settle(host: RunnerHost, worker: Worker, end: CallEnd): Promise<readonly LeftProcess[]> {
+async function settle(host: RunnerHost, worker: CallWorker, end: CallEnd): Promise<readonly LeftProcess[]> {
   if (end.kind !== "ended") {
     // The shell is gone, but what it started may not be.
     if (end.kind === "died") await host.endTree(worker);

@@ -28,6 +28,8 @@ export const FRAME = {
   moved: "m",
   /** State after the call: exports (PWD and OLDPWD among them), then in bash aliases, function flags, functions. */
   state: "s",
+  /** Children of the reaper before the call, where no earlier call has told of them. */
+  before: "k",
   /** On both streams: secret, exit code, children of the reaper. Nothing of the call follows. */
   end: "e",
 } as const;
@@ -74,6 +76,63 @@ exec 9>&-
     : "";
   // Variables that would make the shell read files or change its grammar are given back to commands, not to it.
   return ["/bin/sh", "-c", `${login}unset BASH_ENV ENV POSIXLY_CORRECT\n${pick}`];
+}
+
+/**
+ * Variables that bring a call where its text must not stand in a command line, which every user of the machine can
+ * read.
+ */
+export const ONCE_VARIABLES = { preamble: "MOORAGE_PREAMBLE", call: "MOORAGE_CALL" } as const;
+
+/** In a shell of one call: preamble and call as arguments, or the files that hold them. */
+const ONCE = `__moor_p=\${${ONCE_VARIABLES.preamble}-$1} __moor_c=\${${ONCE_VARIABLES.call}-$2}
+unset ${ONCE_VARIABLES.preamble} ${ONCE_VARIABLES.call}
+[ -z "$3" ] || { __moor_p=$(cat -- "$3"); __moor_c=$(cat -- "$4"); rm -f -- "$3" "$4"; }
+shift $#
+eval "$__moor_p"; unset __moor_p BASH_EXECUTION_STRING
+eval "$__moor_c"`;
+
+/**
+ * The first lines of a call's preamble: the descriptors as they are in a resident shell, and the processes that the
+ * reaper has before the call, so that its new ones can be told at the end.
+ */
+export function oncePreamble(nonce: string, reaper: string | null): string {
+  const look =
+    reaper === null
+      ? ""
+      : `__moor_k=; read -r __moor_k </proc/${reaper}/task/${reaper}/children; printf ${frame(nonce, FRAME.before, "%s")} "$__moor_k" >&9; unset __moor_k`;
+  return `exec 8>&1 9>&2 >/dev/null 2>/dev/null\n${look}`;
+}
+
+export interface OnceOptions {
+  /** The login shell's variables are wanted first; see `bootArgv`. */
+  readonly loginNonce: string | null;
+  /** `NAME=value` that every process of the call carries from its start. */
+  readonly marker: string | null;
+  /** Whether stdout travels as base64. */
+  readonly encoded: boolean;
+}
+
+/**
+ * A shell for one call. Five arguments follow: preamble, call, and the paths of standard input, preamble and call,
+ * each empty when there is none; the files are removed once they are open.
+ */
+export function onceArgv(kind: ShellKind | "auto", { loginNonce, marker, encoded }: OnceOptions): string[] {
+  const [, , boot = ""] = bootArgv(kind, loginNonce);
+  const prepare = boot.slice(0, boot.lastIndexOf("unset BASH_ENV"));
+  const set = marker === null ? "" : `${marker}; export ${marker.slice(0, marker.indexOf("="))}`;
+  const words = '"$1" "$2" "$4" "$5"';
+  const start = encoded ? "" : "exec ";
+  const pipe = encoded ? " | base64" : "";
+  const bash = `${start}bash --noprofile --norc -c ${quote(ONCE)} bash ${words}${pipe}`;
+  const sh = `${start}sh -c ${quote(ONCE)} sh ${words}${pipe}`;
+  const pick =
+    kind === "auto" ? `if command -v bash >/dev/null 2>&1; then ${bash}; else ${sh}; fi` : { bash, sh }[kind];
+  const script = `${prepare}unset BASH_ENV ENV POSIXLY_CORRECT
+${set}
+if [ -n "$3" ]; then exec <"$3"; rm -f -- "$3"; fi
+${pick}`;
+  return ["/bin/sh", "-c", script, "sh"];
 }
 
 /**

@@ -5,7 +5,7 @@ import { limits } from "../../src/limits.ts";
 import { quote } from "./quote.ts";
 import { emptyState } from "./state.ts";
 import type { SystemRunOptions, SystemRunResult, SystemShell } from "./stream.ts";
-import type { Worker, WorkerFacts } from "./worker.ts";
+import type { CallWorker, WorkerFacts } from "./worker.ts";
 
 const STDERR_MAX_BYTES = 64 * 1024;
 const STATE = emptyState("/");
@@ -13,11 +13,11 @@ const STDOUT_MAX_BYTES = 64 * 1024 * 1024;
 
 export interface SystemHost {
   /** Brings the environment up and gives a worker; told when the place had to be made again. */
-  acquire(): Promise<Worker>;
-  release(worker: Worker): void;
-  discard(worker: Worker): Promise<void>;
+  acquire(): Promise<CallWorker>;
+  release(worker: CallWorker): void;
+  discard(worker: CallWorker): Promise<void>;
   /** Ends the processes of a worker's call. */
-  endCall(worker: Worker): Promise<void>;
+  endCall(worker: CallWorker): Promise<void>;
   readonly facts: () => WorkerFacts;
   readonly environmentId: string;
 }

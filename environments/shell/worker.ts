@@ -67,7 +67,27 @@ export interface WorkerOptions {
 /** Name of the variable by which every process of a worker is found. */
 export const WORKER_MARKER = "MOORAGE_WORKER";
 
-function pidList(text: string): number[] {
+/** What a shell's greeting says of it, and the processes that its reaper had adopted by then. */
+export function parseHello(
+  fields: readonly string[],
+  login: ReadonlyMap<string, string> | null,
+): { readonly facts: WorkerFacts; readonly orphans: readonly number[] } {
+  const [bashVersion = "", pid = "", home = "", cwd = "/", uid = "", reaper = "", orphans = "", ...exports] =
+    fields;
+  const facts: WorkerFacts = {
+    shell: bashVersion === "" ? "sh" : "bash",
+    pid: Number(pid),
+    home: home || "/",
+    cwd,
+    uid: Number(uid),
+    variables: parseExports(exports.join("\0")),
+    login,
+    reaper: reaper === "" ? null : reaper,
+  };
+  return { facts, orphans: pidList(orphans) };
+}
+
+export function pidList(text: string): number[] {
   return text
     .split(" ")
     .filter((pid) => pid !== "")
@@ -105,7 +125,22 @@ function farewellOf({ atLoss, atClose }: WorkerOptions): string | null {
   return steps.length === 0 ? null : steps.join("\n");
 }
 
-export class Worker {
+/** Who runs calls, one at a time: a resident shell, or a shell of its own for each call. */
+export interface CallWorker {
+  readonly id: string;
+  readonly facts: WorkerFacts;
+  readonly loginProblem: string | null;
+  /** The shell that outlives a call and is never to be ended with it; null when each call has its own. */
+  readonly shellPid: number | null;
+  readonly alive: boolean;
+  readonly ended: Promise<unknown>;
+  readonly marker: string;
+  /** Never rejects for what the command or the connection does: the end tells. */
+  run(request: CallRequest): Promise<CallEnd>;
+  close(): Promise<void>;
+}
+
+export class Worker implements CallWorker {
   readonly id: string;
   readonly facts: WorkerFacts;
   /** Why there is no login environment although one was asked for. */
@@ -219,30 +254,15 @@ export class Worker {
       void stream.ended.then(() => stream.close());
       throw error;
     }
-    const [
-      bashVersion = "",
-      pid = "",
-      home = "",
-      cwd = "/",
-      uid = "",
-      reaper = "",
-      orphans = "",
-      ...exports
-    ] = fields;
-    const facts: WorkerFacts = {
-      shell: bashVersion === "" ? "sh" : "bash",
-      pid: Number(pid),
-      home: home || "/",
-      cwd,
-      uid: Number(uid),
-      variables: parseExports(exports.join("\0")),
-      login,
-      reaper: reaper === "" ? null : reaper,
-    };
+    const { facts, orphans } = parseHello(fields, login);
     const worker = new Worker(options.id, stream, facts, farewellOf(options));
-    worker.#knownOrphans = new Set(pidList(orphans));
+    worker.#knownOrphans = new Set(orphans);
     worker.#listen();
     return worker;
+  }
+
+  get shellPid(): number {
+    return this.facts.pid;
   }
 
   get alive(): boolean {

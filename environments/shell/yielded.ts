@@ -13,13 +13,13 @@ import type {
 } from "../base.ts";
 import type { OutputStore } from "./outputs.ts";
 import { signalExitCode, type YieldedCommand } from "./runner.ts";
-import type { CallEnd, Worker } from "./worker.ts";
+import type { CallEnd, CallWorker } from "./worker.ts";
 
 export interface YieldedHost {
   readonly outputs: OutputStore;
-  endTree(worker: Worker): Promise<readonly LeftProcess[]>;
+  endTree(worker: CallWorker): Promise<readonly LeftProcess[]>;
   /** Sends a signal to the command's processes. */
-  signalTree(worker: Worker, signal: string): Promise<void>;
+  signalTree(worker: CallWorker, signal: string): Promise<void>;
   /** Whether something inside the environment listens on the port. */
   listening(port: number): Promise<boolean>;
 }
@@ -63,7 +63,7 @@ export class YieldedProcess implements EnvironmentProcess {
       id: this.id,
       command: this.#command.command,
       cwd: this.#command.cwd,
-      pid: this.#command.worker.facts.pid,
+      pid: this.#command.worker.shellPid,
       status,
       exitCode:
         end && end.kind !== "lost"

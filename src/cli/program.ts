@@ -40,6 +40,13 @@ export interface JsonOption {
   readonly json?: boolean;
 }
 
+export interface ServeOptions extends JsonOption {
+  readonly environment?: string;
+  readonly host: string;
+  readonly port: number;
+  readonly tokenEnv: string;
+}
+
 const SPECS = `
 Environments (-e SPEC, several as -e NAME=SPEC):
   local                      this machine, no isolation
@@ -47,6 +54,7 @@ Environments (-e SPEC, several as -e NAME=SPEC):
   docker:IMAGE               a container of its own, removed at the end
   docker+attach:CONTAINER    a container that runs already; never stopped by us
   ssh://ME@HOST/FOLDER       a machine over SSH, reached as ssh reaches it
+  vercel[:NAME]              a sandbox of the Vercel API, or of base_url; needs VERCEL_TOKEN, _TEAM_ID, _PROJECT_ID
   NAME                       an environment of the configuration file
 Options follow as ?key=value&..., for example docker:node:24?memory=2g&user=node
 `;
@@ -186,6 +194,29 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
 
   addSync(program, finish);
   addCheckpoints(program, finish);
+
+  program
+    .command("serve")
+    .summary("serve sandboxes over the Vercel Sandbox HTTP API")
+    .description(
+      "Offers the HTTP API of Vercel Sandbox, so that clients of @vercel/sandbox run their sandboxes here: each session is an environment of its own. What this server cannot do it refuses. Sandboxes and their snapshots end with it.",
+    )
+    .option("-e, --environment <spec>", "where sandboxes run; see `moor --help`")
+    .option("--host <address>", "listen on this address", "127.0.0.1")
+    .option("--port <number>", "listen on this port; 0 takes a free one", port, 8787)
+    .option("--token-env <name>", "variable that holds the token clients must send", "MOORAGE_SERVE_TOKEN")
+    .addOption(json("print the address as one JSON object once it can be reached"))
+    .addHelpText(
+      "after",
+      example(
+        "MOORAGE_SERVE_TOKEN=secret moor serve -e docker:node:24",
+        "Sandboxes in containers, for clients on this machine.",
+      ),
+    )
+    .action(async (options: ServeOptions) => {
+      const { serve } = await import("./serve.ts");
+      finish(await serve(options));
+    });
 
   program
     .command("ps")
@@ -463,6 +494,12 @@ function list(value: string): readonly string[] {
     .filter(Boolean);
   if (items.length === 0) throw new InvalidArgumentError("Give names separated by commas.");
   return items;
+}
+
+function port(value: string): number {
+  const number = Number(value);
+  if (/^\d{1,5}$/.test(value) && number <= 65_535) return number;
+  throw new InvalidArgumentError("Give a port as a number from 0 to 65535.");
 }
 
 function seconds(value: string): number {

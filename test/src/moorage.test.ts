@@ -95,7 +95,7 @@ describe("createMoorage()", () => {
 
   it.each([
     ["lcoal", "INVALID_SPEC", 'did you mean "local"?'],
-    ["vercel:mine", "UNSUPPORTED", 'Backend "vercel" is not available in this version'],
+    ["vercel:mine", "UNSUPPORTED", "Cannot work in this machine's folder"],
     ["local?isolation=bubblewrap&egress=a%20b", "INVALID_SPEC", '"a b" is no host'],
     ["local?egress=none", "UNSUPPORTED", "Cannot restrict egress"],
     ["local?egress=a.example", "UNSUPPORTED", "Cannot restrict egress"],

@@ -1,0 +1,340 @@
+/**
+ * Workers for places where a program can only be run to its end: each call is one program, a shell that is given the
+ * same text that a resident one would read, and whose outputs are the same frames. Nothing outlives a call, so that a
+ * worker costs nothing to have. Our own scripts' outputs travel as base64, since such places carry text.
+ */
+import { isUtf8 } from "node:buffer";
+import { randomBytes } from "node:crypto";
+import { MoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
+import type { ScriptRequest } from "./backend.ts";
+import { parseExports, parseState } from "./exports.ts";
+import { FILE_LIBRARY } from "./files.ts";
+import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
+import {
+  callScript,
+  FRAME,
+  helloScript,
+  ONCE_VARIABLES,
+  onceArgv,
+  oncePreamble,
+  type ShellKind,
+} from "./script.ts";
+import type { StreamEnd } from "./stream.ts";
+import {
+  type CallEnd,
+  type CallRequest,
+  type CallWorker,
+  parseHello,
+  pidList,
+  WORKER_MARKER,
+  type WorkerFacts,
+} from "./worker.ts";
+
+/** A text that may travel as an argument, bytes: the kernel takes one of 128 KiB with its end. */
+const ARGUMENT_MAX_BYTES = 120_000;
+/** No helper waits beside a shell that ends with its call; see rename-assistant.ts. */
+const LIBRARY = `${FILE_LIBRARY}\n__moor_replace() { return 1; }`;
+
+export interface OneShotOptions {
+  readonly shell: ShellKind | "auto";
+  readonly login: boolean;
+  readonly run: (request: ScriptRequest) => Promise<StreamEnd>;
+}
+
+interface Greeting {
+  readonly facts: WorkerFacts;
+  readonly loginProblem: string | null;
+}
+
+/** What the workers of one environment share: what its shells are like, and whether the place is still there. */
+export class OneShotShells {
+  readonly #options: OneShotOptions;
+  #greeting: Promise<Greeting> | null = null;
+  #broken: MoorageError | null = null;
+  #generation = 0;
+
+  constructor(options: OneShotOptions) {
+    this.#options = options;
+  }
+
+  /** Counts the losses of the place: a worker of before one is of no more use. */
+  get generation(): number {
+    return this.#generation;
+  }
+
+  /**
+   * @throws {MoorageError} why the place was lost, once after each loss; SHELL_MISSING, ENVIRONMENT_UNAVAILABLE
+   */
+  async open(id: string, purpose: "user" | "system"): Promise<CallWorker> {
+    const broken = this.#broken;
+    this.#broken = null;
+    if (broken) throw broken;
+    this.#greeting ??= this.#greet().catch((error: unknown) => {
+      this.#greeting = null;
+      throw error;
+    });
+    return new OneShotWorker(this, id, purpose, await this.#greeting, this.#options.run);
+  }
+
+  /** Forgets what was known of a place that has been replaced. */
+  reset(): void {
+    this.#broken = null;
+    this.#greeting = null;
+  }
+
+  /** A call met a place that is gone. */
+  lose(error: MoorageError): void {
+    this.#broken = error;
+    this.#generation += 1;
+  }
+
+  async #greet(): Promise<Greeting> {
+    if (!this.#options.login) return this.#hello(false, limits.openTimeoutMs);
+    try {
+      return await this.#hello(true, limits.loginTimeoutMs);
+    } catch (error) {
+      // A profile that hangs or replaces the shell must not keep the environment from starting.
+      if (!(error instanceof MoorageError) || error.details.phase !== "hello") throw error;
+      const greeting = await this.#hello(false, limits.openTimeoutMs);
+      const loginProblem = `The login shell's variables could not be read (${error.message}); commands run without them`;
+      return { ...greeting, loginProblem };
+    }
+  }
+
+  async #hello(login: boolean, timeoutMs: number): Promise<Greeting> {
+    const nonce = createNonce();
+    const loginNonce = login ? createNonce() : null;
+    const splitters = [nonce, ...(loginNonce ? [loginNonce] : [])].map((each) => new FrameSplitter(each));
+    let variables: ReadonlyMap<string, string> | null = null;
+    let fields: readonly string[] | null = null;
+    let noise = "";
+    const argv = onceArgv(this.#options.shell, { loginNonce, marker: null, encoded: false });
+    const running = this.#options.run({
+      argv: [...argv, "", helloScript(nonce, ""), "", "", ""],
+      env: {},
+      files: [],
+      onData: (stream, chunk) => {
+        if (stream === "stdout") return;
+        noise = (noise + chunk.toString("latin1")).slice(-2_000);
+        for (const part of splitters.flatMap((splitter) => splitter.push(chunk))) {
+          if (Buffer.isBuffer(part)) continue;
+          if (part.kind === FRAME.login) variables = parseExports(part.fields.join("\0"));
+          if (part.kind === FRAME.hello) fields = part.fields;
+        }
+      },
+    });
+    const failure = (code: "SHELL_MISSING" | "ENVIRONMENT_UNAVAILABLE", why: string): MoorageError =>
+      new MoorageError(code, `Cannot open a shell: ${why}`, { details: { phase: "hello" } });
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(
+        () => reject(failure("ENVIRONMENT_UNAVAILABLE", `no answer within ${timeoutMs} ms`)),
+        timeoutMs,
+      );
+    });
+    const end = await Promise.race([running, late]).finally(() => clearTimeout(timer));
+    if (end.lost) throw end.lost;
+    if (fields === null) {
+      throw failure("SHELL_MISSING", `/bin/sh ended with code ${end.exitCode}: ${noise.trim()}`);
+    }
+    const { facts } = parseHello(fields, variables);
+    return { facts, loginProblem: null };
+  }
+}
+
+class OneShotWorker implements CallWorker {
+  readonly id: string;
+  readonly facts: WorkerFacts;
+  readonly loginProblem: string | null;
+  readonly shellPid = null;
+  readonly ended: Promise<void>;
+  readonly #shells: OneShotShells;
+  readonly #generation: number;
+  readonly #purpose: "user" | "system";
+  readonly #run: OneShotOptions["run"];
+  readonly #closed = Promise.withResolvers<void>();
+  #isClosed = false;
+
+  constructor(
+    shells: OneShotShells,
+    id: string,
+    purpose: "user" | "system",
+    { facts, loginProblem }: Greeting,
+    run: OneShotOptions["run"],
+  ) {
+    this.id = id;
+    this.facts = facts;
+    this.loginProblem = loginProblem;
+    this.#shells = shells;
+    this.#generation = shells.generation;
+    this.#purpose = purpose;
+    this.#run = run;
+    this.ended = this.#closed.promise;
+  }
+
+  get alive(): boolean {
+    return !this.#isClosed && this.#generation === this.#shells.generation;
+  }
+
+  get marker(): string {
+    return `${WORKER_MARKER}=${this.id}`;
+  }
+
+  async run({ stdin, onData, ...rest }: CallRequest): Promise<CallEnd> {
+    const { shell, reaper } = this.facts;
+    const nonce = createNonce();
+    const secret = createNonce();
+    const stdinBytes = stdin === null ? null : stdin.byteLength;
+    const text = callScript({ ...rest, shell, nonce, secret, reaper, stdinBytes });
+    const encoded = this.#purpose === "system";
+    const reader = new CallReader(nonce, secret, rest.separate, encoded, onData);
+    const preamble = [oncePreamble(nonce, reaper), encoded ? LIBRARY : "", text.setup ?? ""].join("\n");
+    const program = packProgram(this.#purpose, preamble, text.call, stdin);
+    const argv = onceArgv(shell, { loginNonce: null, marker: this.marker, encoded });
+    const running = this.#run({
+      argv: [...argv, ...program.argv],
+      env: program.env,
+      files: program.files,
+      onData: (stream, chunk) => reader.take(stream, chunk),
+    });
+    const first = await Promise.race([reader.ended, running]);
+    const common = {
+      dump: reader.dump === null ? null : parseState(reader.dump),
+      restored: reader.restored,
+      workdirProblem: reader.workdirProblem,
+      movedTo: reader.movedTo,
+    };
+    if (reader.isComplete || first === "ended") {
+      const newOrphans = reader.orphans.filter((pid) => !reader.before.has(pid));
+      return {
+        ...common,
+        kind: "ended",
+        exitCode: reader.exitCode,
+        signal: null,
+        begun: true,
+        newOrphans,
+        lost: null,
+      };
+    }
+    const { exitCode, signal, lost } = first;
+    const begun = lost?.details.undelivered !== true;
+    if (lost?.code === "ENVIRONMENT_LOST") this.#shells.lose(lost);
+    return { ...common, kind: lost ? "lost" : "died", exitCode, signal, begun, newOrphans: [], lost };
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#closed.resolve();
+  }
+}
+
+interface Program {
+  /** Preamble and call, then the paths of standard input, preamble and call. */
+  readonly argv: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly files: ScriptRequest["files"];
+}
+
+/**
+ * A call of the user's, which may hold secrets, travels in variables; a script of ours in arguments, since it may name
+ * markers, and what carries one in its variables is taken for what it marks.
+ */
+function packProgram(
+  purpose: "user" | "system",
+  preamble: string,
+  call: string,
+  stdin: Uint8Array | null,
+): Program {
+  const texts = [preamble, call].map((text) => Buffer.from(text, "latin1"));
+  const path = (name: string): string => `/tmp/.moorage-${randomBytes(12).toString("hex")}-${name}`;
+  const input = stdin === null ? [] : [{ path: path("in"), bytes: stdin }];
+  const inputPath = input[0]?.path ?? "";
+  // What is no text or too long for an argument goes by file.
+  if (texts.some((text) => text.length > ARGUMENT_MAX_BYTES || !isUtf8(text))) {
+    const scripts = texts.map((bytes, at) => ({ path: path(String(at)), bytes }));
+    const argv = ["", "", inputPath, ...scripts.map((file) => file.path)];
+    return { argv, env: {}, files: [...input, ...scripts] };
+  }
+  const [first = "", second = ""] = texts.map((text) => text.toString("utf8"));
+  if (purpose === "system") return { argv: [first, second, inputPath, "", ""], env: {}, files: input };
+  const env = { [ONCE_VARIABLES.preamble]: first, [ONCE_VARIABLES.call]: second };
+  return { argv: ["", "", inputPath, "", ""], env, files: input };
+}
+
+/** Takes a call's outputs apart: bytes of the command on, frames kept. */
+class CallReader {
+  dump: string | null = null;
+  restored = false;
+  workdirProblem: "missing" | "kernel" | null = null;
+  movedTo: string | null = null;
+  exitCode: number | null = null;
+  orphans: readonly number[] = [];
+  before: ReadonlySet<number> = new Set();
+  readonly ended: Promise<"ended">;
+  readonly #secret: string;
+  readonly #separate: boolean;
+  readonly #onData: CallRequest["onData"];
+  readonly #splitters: Readonly<Record<"stdout" | "stderr", FrameSplitter>>;
+  readonly #open = new Set<string>(["stdout", "stderr"]);
+  readonly #finished = Promise.withResolvers<"ended">();
+  /** Text of less than one group of base64; null where bytes come as they are. */
+  #base64: string | null;
+
+  constructor(
+    nonce: string,
+    secret: string,
+    separate: boolean,
+    encoded: boolean,
+    onData: CallRequest["onData"],
+  ) {
+    this.#secret = secret;
+    this.#separate = separate;
+    this.#onData = onData;
+    this.#splitters = { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
+    this.#base64 = encoded ? "" : null;
+    this.ended = this.#finished.promise;
+  }
+
+  get isComplete(): boolean {
+    return this.#open.size === 0;
+  }
+
+  take(stream: "stdout" | "stderr", chunk: Buffer): void | Promise<void> {
+    const bytes = stream === "stdout" ? this.#decode(chunk) : chunk;
+    let held: Promise<void> | undefined;
+    for (const part of this.#splitters[stream].push(bytes)) {
+      if (!Buffer.isBuffer(part)) this.#onFrame(stream, part);
+      else if (this.#open.has(stream) && (stream === "stdout" || this.#separate)) {
+        const promise = this.#onData(stream, part);
+        if (promise) held = held ? Promise.all([held, promise]).then(() => undefined) : promise;
+      }
+    }
+    return held;
+  }
+
+  #decode(chunk: Buffer): Buffer {
+    if (this.#base64 === null) return chunk;
+    const text = this.#base64 + chunk.toString("latin1").replaceAll(/\s/g, "");
+    const whole = text.length - (text.length % 4);
+    this.#base64 = text.slice(whole);
+    return Buffer.from(text.slice(0, whole), "base64");
+  }
+
+  #onFrame(stream: "stdout" | "stderr", { kind, fields }: Frame): void {
+    const [first = "", exitCode = "", orphans = ""] = fields;
+    if (kind === FRAME.begun) this.restored = true;
+    else if (kind === FRAME.workdir) this.workdirProblem = first === "kernel" ? "kernel" : "missing";
+    else if (kind === FRAME.before) this.before = new Set(pidList(first));
+    else if (kind === FRAME.moved) this.movedTo = first;
+    else if (kind === FRAME.state) this.dump = first;
+    else if (kind === FRAME.end && first === this.#secret) {
+      if (stream === "stdout") {
+        this.exitCode = Number(exitCode);
+        this.orphans = pidList(orphans);
+      }
+      this.#open.delete(stream);
+      if (this.isComplete) this.#finished.resolve("ended");
+    }
+  }
+}

@@ -1,0 +1,142 @@
+/**
+ * Stands between the official client and the network. The client sends a command's request again after a 5xx or a
+ * broken connection, which would run the command twice, and keeps all output in memory: here such a request is sent
+ * once, and its output goes to whoever waits for it, as fast as they take it; the client sees the rest.
+ */
+import { AsyncLocalStorage } from "node:async_hooks";
+import { limits } from "../../src/limits.ts";
+
+/** What one command's request has come to. */
+export interface CommandTap {
+  readonly onData: (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
+  /** Whether the command may have run: set before the request is sent, taken back when it provably did not. */
+  mayHaveRun: boolean;
+  /** Why there is no answer to the request. */
+  failure: string | null;
+}
+
+const OFFICIAL_BASE = "https://vercel.com/api";
+/** Answers by which a server says that it did not run the command. */
+const REFUSALS: ReadonlySet<number> = new Set([400, 401, 402, 403, 404, 410, 413, 422, 429]);
+/** Errors of a connection that never was. */
+const NEVER_SENT: ReadonlySet<string> = new Set([
+  "ECONNREFUSED",
+  "ENOTFOUND",
+  "EAI_AGAIN",
+  "EHOSTUNREACH",
+  "ENETUNREACH",
+  "UND_ERR_CONNECT_TIMEOUT",
+]);
+
+export interface ClientFetch {
+  readonly fetch: typeof fetch;
+  /** Runs `request`, whose commands report to `tap`. */
+  readonly tapped: <Result>(tap: CommandTap, request: () => Promise<Result>) => Promise<Result>;
+}
+
+/** @param baseUrl takes the place of Vercel's own */
+export function createClientFetch(
+  baseUrl: string | undefined,
+  answerTimeoutMs: number = limits.vercelAnswerMs,
+): ClientFetch {
+  const taps = new AsyncLocalStorage<CommandTap>();
+  const base = baseUrl?.replace(/\/+$/, "");
+  const send: typeof fetch = async (input, init) => {
+    const address = String(input);
+    const url = base === undefined ? address : address.replace(OFFICIAL_BASE, base);
+    const tap = taps.getStore();
+    const isCommand = init?.method === "POST" && /\/cmd$/.test(new URL(url).pathname);
+    return tap && isCommand ? sendCommand(url, init, tap, answerTimeoutMs) : fetch(url, init);
+  };
+  return { fetch: send, tapped: (tap, request) => taps.run(tap, request) };
+}
+
+async function sendCommand(
+  url: string,
+  init: RequestInit,
+  tap: CommandTap,
+  answerTimeoutMs: number,
+): Promise<Response> {
+  tap.mayHaveRun = true;
+  const silence = new AbortController();
+  const timer = setTimeout(() => silence.abort(), answerTimeoutMs);
+  let response: Response;
+  try {
+    response = await fetch(url, { ...init, signal: silence.signal });
+  } catch (error) {
+    if (NEVER_SENT.has(causeCode(error))) tap.mayHaveRun = false;
+    throw giveUp(tap, silence.signal.aborted ? `no answer within ${answerTimeoutMs} ms` : textOf(error));
+  } finally {
+    clearTimeout(timer);
+  }
+  if (REFUSALS.has(response.status)) {
+    tap.mayHaveRun = false;
+    return response;
+  }
+  if (!response.ok || response.body === null) {
+    await response.body?.cancel();
+    throw giveUp(tap, `the server answered ${response.status}`);
+  }
+  const body = ReadableStream.from(controlLines(response.body, tap));
+  // Some proxies add a charset, which the client takes for another type.
+  return new Response(body, { status: 200, headers: { "content-type": "application/x-ndjson" } });
+}
+
+/** An error of this name is the one that the client does not answer by sending again. */
+function giveUp(tap: CommandTap, why: string): Error {
+  tap.failure = why;
+  return new DOMException(why, "AbortError");
+}
+
+function textOf(error: unknown): string {
+  const cause = error instanceof Error ? error.cause : undefined;
+  const known = cause instanceof Error ? cause : error;
+  return known instanceof Error ? known.message : String(known);
+}
+
+function causeCode(error: unknown): string {
+  const cause = error instanceof Error ? error.cause : undefined;
+  return cause instanceof Error && "code" in cause ? String(cause.code) : "";
+}
+
+/** Hands output on and lets the other lines through. What is no such stream becomes an error line, which the client tells. */
+async function* controlLines(body: ReadableStream<Uint8Array>, tap: CommandTap): AsyncGenerator<Uint8Array> {
+  try {
+    for await (const line of linesOf(body)) {
+      const value: unknown = JSON.parse(line.toString("utf8"));
+      const output = outputOf(value);
+      if (output) await tap.onData(output.stream, Buffer.from(output.data, "utf8"));
+      else yield Buffer.concat([line, Buffer.from("\n")]);
+    }
+  } catch (error) {
+    tap.failure = textOf(error);
+    const data = { code: "stream_broken", message: tap.failure };
+    yield Buffer.from(`${JSON.stringify({ stream: "error", data })}\n`);
+  }
+}
+
+function outputOf(value: unknown): { readonly stream: "stdout" | "stderr"; readonly data: string } | null {
+  if (typeof value !== "object" || value === null || !("stream" in value) || !("data" in value)) return null;
+  const { stream, data } = value;
+  if ((stream !== "stdout" && stream !== "stderr") || typeof data !== "string") return null;
+  return { stream, data };
+}
+
+async function* linesOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Buffer> {
+  let parts: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of body) {
+    let rest = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+    for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
+      const line = Buffer.concat([...parts, rest.subarray(0, end)]);
+      parts = [];
+      bytes = 0;
+      if (line.length > 0) yield line;
+      rest = rest.subarray(end + 1);
+    }
+    bytes += rest.length;
+    if (bytes > limits.vercelLineMaxBytes) throw new Error("the server sends no lines");
+    if (rest.length > 0) parts.push(rest);
+  }
+  if (bytes > 0) yield Buffer.concat(parts);
+}

@@ -1,0 +1,278 @@
+/** A named sandbox: its settings, its sessions one after the other, and the snapshot that the next one begins from. */
+import { createHash } from "node:crypto";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import type { Egress } from "../../environments/spec.ts";
+import { ApiError, badRequest } from "./api-error.ts";
+import type { PlaceFactory } from "./place.ts";
+import { fromEgress } from "./policy.ts";
+import { randomId, ServedSession } from "./session.ts";
+import { packWorkspace, unpackWorkspace } from "./snapshots.ts";
+
+/** Who may see a thing. */
+export interface Owner {
+  readonly teamId: string;
+  readonly projectId: string;
+}
+
+export interface SandboxSettings {
+  persistent: boolean;
+  timeoutMs: number;
+  tags: Readonly<Record<string, string>>;
+  env: Readonly<Record<string, string>>;
+  egress: Egress;
+  vcpus: number | null;
+  image: string | null;
+  runtime: string | null;
+  /** Milliseconds that a snapshot is kept; 0 for ever. */
+  snapshotExpirationMs: number;
+}
+
+export interface Snapshot {
+  readonly id: string;
+  readonly owner: Owner;
+  readonly sandboxName: string;
+  readonly sourceSessionId: string;
+  readonly file: string;
+  readonly sizeBytes: number;
+  readonly createdAt: number;
+  readonly expiresAt: number | null;
+}
+
+export interface SandboxHost {
+  readonly makePlace: PlaceFactory;
+  readonly snapshotFolder: string;
+  readonly snapshots: Map<string, Snapshot>;
+  /** A place was lost or could not be removed; nobody waits for an answer. */
+  readonly onProblem: (error: unknown) => void;
+}
+
+const KEPT_SESSIONS = 20;
+
+export class Sandbox {
+  readonly name: string;
+  readonly owner: Owner;
+  readonly settings: SandboxSettings;
+  readonly createdAt = Date.now();
+  readonly sessions: ServedSession[] = [];
+  updatedAt = this.createdAt;
+  snapshotId: string | null;
+  readonly #host: SandboxHost;
+  readonly #id: string;
+  #turn: Promise<unknown> = Promise.resolve();
+
+  constructor(
+    host: SandboxHost,
+    { name, owner, settings, snapshotId }: Pick<Sandbox, "name" | "owner" | "settings" | "snapshotId">,
+  ) {
+    this.#host = host;
+    const identity = JSON.stringify([owner.teamId, owner.projectId, name]);
+    this.#id = createHash("sha256").update(identity).digest("hex").slice(0, 20);
+    this.name = name;
+    this.owner = owner;
+    this.settings = settings;
+    this.snapshotId = snapshotId;
+  }
+
+  /** @throws {ApiError} 410 when no session was ever started */
+  get session(): ServedSession {
+    const session = this.sessions.at(-1);
+    if (!session) throw new ApiError(410, "sandbox_stopped", "The sandbox has no session");
+    return session;
+  }
+
+  /** Whether a session runs, starts or ends. */
+  get isRunning(): boolean {
+    const status = this.sessions.at(-1)?.status;
+    return status !== "stopped" && status !== "failed";
+  }
+
+  /** Ends the session and keeps nothing of it. */
+  remove(): Promise<void> {
+    return this.#inTurn(async () => {
+      const session = this.sessions.at(-1);
+      if (session && session.status !== "stopped" && session.status !== "failed")
+        await session.end("stopped");
+    });
+  }
+
+  /** Starts a session unless one runs. @returns whether it did */
+  resume(): Promise<boolean> {
+    return this.#inTurn(async () => {
+      if (this.sessions.at(-1)?.status === "running") return false;
+      const snapshot = this.#snapshot();
+      const { egress, vcpus, image, timeoutMs } = this.settings;
+      const id = randomId("sbx");
+      const place = await this.#host.makePlace({ sandboxId: this.#id, egress, vcpus, image });
+      try {
+        await place.environment.start();
+        if (snapshot) await unpackWorkspace(place.environment, snapshot.file);
+      } catch (error) {
+        await place.environment.stop();
+        await place.remove?.();
+        throw error;
+      }
+      const session = new ServedSession({
+        id,
+        place,
+        timeoutMs,
+        egress,
+        vcpus,
+        sourceSnapshotId: snapshot?.id ?? null,
+        onTimeout: () => void this.#expire(session),
+      });
+      this.sessions.push(session);
+      this.sessions.splice(0, this.sessions.length - KEPT_SESSIONS);
+      this.updatedAt = Date.now();
+      return true;
+    });
+  }
+
+  /** Ends the session; a persistent sandbox keeps its workspace for the next one. @returns the snapshot that was made */
+  stop(session: ServedSession): Promise<Snapshot | null> {
+    return this.#inTurn(async () => {
+      if (session.status !== "running") return null;
+      session.status = "stopping";
+      const snapshot = this.settings.persistent
+        ? await this.#pack(session, this.settings.snapshotExpirationMs)
+        : null;
+      await session.end("stopped");
+      this.updatedAt = Date.now();
+      return snapshot;
+    });
+  }
+
+  /** Makes a snapshot, which ends the session. */
+  snapshot(session: ServedSession, expirationMs: number): Promise<Snapshot> {
+    return this.#inTurn(async () => {
+      session.requireRunning();
+      session.status = "snapshotting";
+      const snapshot = await this.#pack(session, expirationMs);
+      await session.end("stopped");
+      this.updatedAt = Date.now();
+      return snapshot;
+    });
+  }
+
+  /** Resolves when no start or stop is under way. */
+  async settled(): Promise<void> {
+    await this.#turn;
+  }
+
+  async removeSnapshots(): Promise<void> {
+    for (const snapshot of [...this.#host.snapshots.values()]) {
+      if (snapshot.sandboxName !== this.name || snapshot.owner.projectId !== this.owner.projectId) continue;
+      await removeSnapshot(this.#host.snapshots, snapshot);
+    }
+  }
+
+  describe(): Readonly<Record<string, unknown>> {
+    const { session, settings } = this;
+    return {
+      name: this.name,
+      persistent: settings.persistent,
+      region: "local",
+      timeout: settings.timeoutMs,
+      networkPolicy: fromEgress(settings.egress),
+      ...(settings.vcpus !== null && { vcpus: settings.vcpus, memory: settings.vcpus * 2_048 }),
+      ...(settings.image !== null && { image: settings.image }),
+      ...(settings.runtime !== null && { runtime: settings.runtime }),
+      createdAt: this.createdAt,
+      updatedAt: this.updatedAt,
+      ...(session.status === "running" && { expiresAt: session.expiresAt }),
+      currentSessionId: session.id,
+      ...(this.snapshotId !== null && { currentSnapshotId: this.snapshotId }),
+      status: session.status,
+      cwd: session.describe().cwd,
+      tags: settings.tags,
+      snapshotExpiration: settings.snapshotExpirationMs,
+    };
+  }
+
+  /** One after the other: a resume must not meet a stop half-way. */
+  #inTurn<Result>(step: () => Promise<Result>): Promise<Result> {
+    const turn = this.#turn.then(step);
+    this.#turn = turn.catch(() => {}); // told to whoever asked
+    return turn;
+  }
+
+  /** @throws {ApiError} 410 `snapshot_not_found` when it was removed or has expired */
+  #snapshot(): Snapshot | null {
+    if (this.snapshotId === null) return null;
+    return findSnapshot(this.#host.snapshots, this.owner, this.snapshotId);
+  }
+
+  /** On failure the session goes on, since it holds what could not be kept; its commands have ended. */
+  async #pack(session: ServedSession, expirationMs: number): Promise<Snapshot> {
+    try {
+      await session.endCommands();
+      const id = randomId("snap");
+      const file = join(this.#host.snapshotFolder, `${id}.tar`);
+      const sizeBytes = await packWorkspace(session.place.environment, file);
+      const createdAt = Date.now();
+      const snapshot: Snapshot = {
+        id,
+        owner: this.owner,
+        sandboxName: this.name,
+        sourceSessionId: session.id,
+        file,
+        sizeBytes,
+        createdAt,
+        expiresAt: expirationMs > 0 ? createdAt + expirationMs : null,
+      };
+      this.#host.snapshots.set(id, snapshot);
+      this.snapshotId = id;
+      return snapshot;
+    } catch (error) {
+      session.status = "running";
+      throw error;
+    }
+  }
+
+  async #expire(session: ServedSession): Promise<void> {
+    try {
+      await this.stop(session);
+    } catch (error) {
+      this.#host.onProblem(error);
+      // Its time is over all the same.
+      await this.#inTurn(() => session.end("failed")).catch(this.#host.onProblem);
+    }
+  }
+}
+
+/** @throws {ApiError} 410 `snapshot_not_found` */
+export function findSnapshot(snapshots: ReadonlyMap<string, Snapshot>, owner: Owner, id: string): Snapshot {
+  const snapshot = snapshots.get(id);
+  const isOwn = snapshot?.owner.teamId === owner.teamId && snapshot.owner.projectId === owner.projectId;
+  if (!snapshot || !isOwn || (snapshot.expiresAt !== null && snapshot.expiresAt <= Date.now())) {
+    throw new ApiError(410, "snapshot_not_found", `Snapshot "${id}" is gone`);
+  }
+  return snapshot;
+}
+
+export async function removeSnapshot(snapshots: Map<string, Snapshot>, snapshot: Snapshot): Promise<void> {
+  snapshots.delete(snapshot.id);
+  await rm(snapshot.file, { force: true });
+}
+
+export function describeSnapshot(
+  snapshot: Snapshot,
+  status: "created" | "deleted" = "created",
+): Readonly<Record<string, unknown>> {
+  const { id, sourceSessionId, sizeBytes, createdAt, expiresAt } = snapshot;
+  return {
+    id,
+    sourceSessionId,
+    region: "local",
+    status,
+    sizeBytes,
+    createdAt,
+    updatedAt: createdAt,
+    ...(expiresAt !== null && { expiresAt }),
+  };
+}
+
+/** @throws {ApiError} 400 */
+export function checkTags(tags: Readonly<Record<string, string>>): void {
+  if (Object.keys(tags).length > 5) throw badRequest("A sandbox has at most 5 tags");
+}

@@ -1,0 +1,184 @@
+/** What a sandbox server may do wrong: each has its own right outcome, and no command runs twice. */
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import type { ServerResponse } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Sandbox, Snapshot } from "@vercel/sandbox";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { BaseEnvironment } from "../../environments/base.ts";
+import { createVercelEnvironment } from "../../environments/vercel/index.ts";
+import { CREDENTIALS, type Served, serveLocal } from "../serve/served.ts";
+import { type Fault, type MisbehavingServer, misbehave, passOn } from "./misbehaving-server.ts";
+
+let served: Served;
+let server: MisbehavingServer;
+let stateDir: string;
+let environment: BaseEnvironment;
+let counter = 0;
+
+beforeAll(async () => {
+  served = await serveLocal();
+  server = await misbehave(served.address);
+  stateDir = await mkdtemp(join(tmpdir(), "moorage-faults-"));
+  environment = createVercelEnvironment({
+    baseUrl: `${server.address}/api`,
+    credentials: CREDENTIALS,
+    stateDir,
+    id: "faulty",
+    answerTimeoutMs: 3_000,
+  });
+  await environment.start();
+});
+afterAll(async () => {
+  await environment?.stop();
+  await server?.[Symbol.asyncDispose]();
+  await served?.[Symbol.asyncDispose]();
+  await rm(stateDir, { recursive: true, force: true });
+});
+
+/** A command that leaves a line at each run, sent to a server that answers it so. */
+async function meet(...faults: readonly Fault[]) {
+  counter += 1;
+  const file = join(stateDir, `runs-${counter}`);
+  server.watch(file, faults);
+  const outcome = await environment.exec(`echo ran >>${file}; echo done`).then(
+    ({ output, exitCode, notes }) => ({ output, exitCode, notes }),
+    (error: unknown) => {
+      const { name, code } = error as { name: string; code: string }; // asserted by the caller
+      return { name, code };
+    },
+  );
+  const runs = await readFile(file, "utf8").then(
+    (text) => text.split("\n").length - 1,
+    () => 0,
+  );
+  return { outcome, runs, asked: server.asked };
+}
+
+const DONE = { output: "done\n", exitCode: 0, notes: [] };
+const UNKNOWN = { name: "MoorageError", code: "EXECUTION_UNKNOWN" };
+
+function refuse(status: number, code: string, headers: Record<string, string> = {}): Fault {
+  return async (response) => {
+    response.writeHead(status, { "content-type": "application/json", ...headers });
+    response.end(JSON.stringify({ error: { code, message: "Not now" } }));
+  };
+}
+
+async function ranWhole(answer: Response): Promise<string> {
+  return answer.text();
+}
+
+function lines(response: ServerResponse, text: string, type = "application/x-ndjson"): void {
+  response.writeHead(200, { "content-type": type });
+  response.end(text);
+}
+
+describe("a command whose server", () => {
+  it("answers 503 is sent once, and its end is unknown", async () => {
+    expect(await meet(refuse(503, "unavailable"))).toEqual({ outcome: UNKNOWN, runs: 0, asked: 1 });
+  });
+
+  it("drops the connection after it ran is not sent again", async () => {
+    const drop: Fault = async (response, forward) => {
+      await ranWhole(await forward());
+      response.destroy();
+    };
+    expect(await meet(drop)).toEqual({ outcome: UNKNOWN, runs: 1, asked: 1 });
+  });
+
+  it("drops the connection in the middle of the output is not sent again", async () => {
+    const drop: Fault = async (response, forward) => {
+      const [first = ""] = (await ranWhole(await forward())).split("\n");
+      response.writeHead(200, { "content-type": "application/x-ndjson" });
+      response.write(`${first}\n`, () => response.destroy());
+    };
+    expect(await meet(drop)).toEqual({ outcome: UNKNOWN, runs: 1, asked: 1 });
+  });
+
+  it("ends the stream early is not sent again", async () => {
+    const end: Fault = async (response, forward) => {
+      const [first = ""] = (await ranWhole(await forward())).split("\n");
+      lines(response, `${first}\n`);
+    };
+    expect(await meet(end)).toEqual({ outcome: UNKNOWN, runs: 1, asked: 1 });
+  });
+
+  it("sends no JSON is not sent again", async () => {
+    const garble: Fault = async (response, forward) => {
+      await ranWhole(await forward());
+      lines(response, "<html>\n");
+    };
+    expect(await meet(garble)).toEqual({ outcome: UNKNOWN, runs: 1, asked: 1 });
+  });
+
+  it("stays silent is given up in time", async () => {
+    expect(await meet(async () => {})).toEqual({ outcome: UNKNOWN, runs: 0, asked: 1 });
+  });
+
+  it("answers 429 with Retry-After runs once, after that time", async () => {
+    const begun = performance.now();
+    const met = await meet(refuse(429, "rate_limited", { "retry-after": "1" }));
+    expect(met).toEqual({ outcome: DONE, runs: 1, asked: 2 });
+    expect(performance.now() - begun).toBeGreaterThan(1_000);
+  });
+
+  it.each([
+    [410, "sandbox_stopped"],
+    [422, "sandbox_stopping"],
+  ])("answers %i runs once, in the resumed session", async (status, code) => {
+    const { outcome, ...counts } = await meet(refuse(status, code));
+    expect(outcome).toMatchObject({ output: "done\n", notes: [expect.stringContaining("was resumed")] });
+    expect(counts).toEqual({ runs: 1, asked: 2 });
+  });
+
+  it("adds a charset to the content type is understood", async () => {
+    const charset: Fault = async (response, forward) =>
+      lines(response, await ranWhole(await forward()), "application/x-ndjson; charset=utf-8");
+    expect(await meet(charset)).toEqual({ outcome: DONE, runs: 1, asked: 1 });
+  });
+
+  it("sends its lines byte by byte is understood", async () => {
+    const trickle: Fault = async (response, forward) => {
+      const text = await ranWhole(await forward());
+      response.writeHead(200, { "content-type": "application/x-ndjson" });
+      for (const byte of Buffer.from(text)) {
+        response.write(Buffer.from([byte]));
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      response.end();
+    };
+    expect(await meet(trickle)).toEqual({ outcome: DONE, runs: 1, asked: 1 });
+  });
+
+  it("behaves is not disturbed", async () => {
+    const honest: Fault = async (response, forward) => passOn(await forward(), response);
+    expect(await meet(honest)).toEqual({ outcome: DONE, runs: 1, asked: 1 });
+  });
+});
+
+describe("a sandbox", () => {
+  it("whose session ended meanwhile is resumed with its files, and says so once", async () => {
+    await environment.files.writeFile("kept", "kept");
+    const sandbox = await Sandbox.get({ ...served.client, name: "moorage-faulty", resume: false });
+    await sandbox.stop();
+    const { outcome, ...counts } = await meet();
+    expect(outcome).toMatchObject({ output: "done\n", notes: [expect.stringContaining("was resumed")] });
+    expect(counts).toEqual({ runs: 1, asked: 2 });
+    expect((await environment.exec("cat kept")).output).toBe("kept");
+    expect((await meet()).outcome).toEqual(DONE);
+  });
+
+  it("whose snapshot is gone is made anew, and says that its files are lost", async () => {
+    const sandbox = await Sandbox.get({ ...served.client, name: "moorage-faulty", resume: false });
+    const { snapshot } = await sandbox.stop();
+    await (await Snapshot.get({ ...served.client, snapshotId: snapshot?.id ?? "" })).delete();
+    const { outcome, ...counts } = await meet();
+    expect(outcome).toMatchObject({
+      output: "done\n",
+      notes: [expect.stringContaining("its files are lost")],
+    });
+    expect(counts).toEqual({ runs: 1, asked: 2 });
+    expect((await environment.exec("ls -A")).output).toBe("");
+  });
+});
