@@ -18,7 +18,10 @@ export const FRAME = {
   login: "l",
   /** Shell is up: shell, pid, home, cwd, uid, reaper, its children, exports. */
   hello: "h",
-  /** Everything that the session keeps was brought back; the command begins. */
+  /**
+   * On each stream that the command writes to: everything that the session keeps was brought back, and what follows
+   * is the command's. What came before belongs to a child of an earlier one.
+   */
   begun: "b",
   /** The shell waits for the standard input's bytes. */
   stdin: "i",
@@ -278,13 +281,21 @@ function epilogue(shell: ShellKind, nonce: string): string {
 /** A command that lists traps is not shown ours: its state is then kept only if it does not end in an `exit`. */
 const LISTS_TRAPS = /\btrap[ \t]*(?:-p\b|$|[;&|)}<>\n])/;
 
+/**
+ * Gathers the children of a process in `__moor_a`. The kernel leaves one out when another is gone in the middle of
+ * the list; that other is then missing in the next one, so two equal lists are whole.
+ */
+function childrenScript(pid: string): string {
+  return `__moor_l=- __moor_k= __moor_i=0; while [ "$__moor_k" != "$__moor_l" ] && [ "$__moor_i" -lt 20 ]; do __moor_l=$__moor_k __moor_k= __moor_i=$((__moor_i + 1)); read -r __moor_k </proc/${pid}/task/${pid}/children; [ "$__moor_k" = "$__moor_l" ] || __moor_a="$__moor_a$__moor_k "; done`;
+}
+
 /** Ends a call: the exit code with the children of the one who adopts our orphans, and an end on each stream. */
 function endScript({ nonce, secret, reaper }: CallScript): string {
   // The shell's own stderr goes nowhere, so a list that cannot be read is an empty one.
-  const look = reaper === null ? "" : `read -r __moor_k </proc/${reaper}/task/${reaper}/children; `;
-  return `__moor_e=$? __moor_k=; ${look}printf '\\000${nonce}${FRAME.end}${secret}\\000%s\\000%s\\000${nonce};' "$__moor_e" "$__moor_k" >&8
+  const look = reaper === null ? "" : `${childrenScript(reaper)}; `;
+  return `__moor_e=$? __moor_a=; ${look}printf '\\000${nonce}${FRAME.end}${secret}\\000%s\\000%s\\000${nonce};' "$__moor_e" "$__moor_a" >&8
 printf '\\000${nonce}${FRAME.end}${secret}\\000${nonce};' >&9
-unset __moor_e __moor_k`;
+unset __moor_e __moor_a __moor_k __moor_l __moor_i`;
 }
 
 export interface CallText {
@@ -329,7 +340,8 @@ export function callScript(call: CallScript): CallText {
     ...(definitions ? [definitions] : []),
     ...(posix ? [`${shell === "bash" ? "\\builtin " : ""}export POSIXLY_CORRECT=${word(shell, posix)}`] : []),
   ].join("; ");
-  const begin = `${shell === "bash" ? "\\builtin " : ""}printf ${frame(nonce, FRAME.begun)} >&9`;
+  const mark = `${shell === "bash" ? "\\builtin " : ""}printf ${frame(nonce, FRAME.begun)}`;
+  const begin = call.separate ? `${mark}; ${mark} >&2` : mark;
   const body = `${prepare}; exec >&8 ${errors} 8>&-; ${bringUp && `{ ${bringUp}; } >/dev/null 2>&1; `}${begin}; { ${run}
 } 9>&-
 ${dump ? epilogue(shell, nonce) : ""}`;
