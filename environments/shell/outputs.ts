@@ -33,6 +33,8 @@ export function brokenUtf8Head(bytes: Uint8Array): number {
 /** One file that takes a command's whole output, up to `limits.spillMaxBytes`. */
 export class Spill {
   readonly id: string;
+  /** Resolves once it can be read, or cannot be made. */
+  readonly opened: Promise<void>;
   readonly #file: WriteStream;
   #bytes = 0;
   #failed: Error | null = null;
@@ -44,6 +46,9 @@ export class Spill {
     this.#file = createWriteStream(join(folder, `${this.id}.log`), { flags: "wx", mode: 0o600 });
     this.#file.on("error", (error) => {
       this.#failed = error;
+    });
+    this.opened = new Promise((resolve) => {
+      this.#file.once("open", () => resolve()).once("error", () => resolve());
     });
   }
 

@@ -23,6 +23,11 @@ export interface YieldedCommand {
   readonly spill: Spill;
   /** Resolves with how it ended; never rejects. */
   readonly end: Promise<CallEnd>;
+  /**
+   * Runs `action`, which looks for the command's processes by its worker; until it is done the worker is given to no
+   * other call, whose processes would be found too. Null when the command is over.
+   */
+  withWorker<Result>(action: (worker: CallWorker) => Promise<Result>): Promise<Result | null>;
 }
 
 /** What the runner needs of its environment. */
@@ -305,8 +310,13 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
 
       if (first === "yield") {
         const spill = captures.spillAll();
+        await spill.opened;
+        const actions = new Set<Promise<unknown>>();
+        let over = false;
         const end = running.then(async (ended) => {
           await captures.finish();
+          while (actions.size > 0) await Promise.allSettled(actions);
+          over = true;
           await settle(host, worker, ended);
           return ended;
         });
@@ -316,6 +326,12 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
           worker,
           spill,
           end,
+          withWorker: async (action) => {
+            if (over) return null;
+            const acting = action(worker);
+            actions.add(acting);
+            return await acting.finally(() => actions.delete(acting));
+          },
         });
         const result: ExecResult = {
           ...abortedResult(fromBytes(state.cwd)),

@@ -93,18 +93,18 @@ export class YieldedProcess implements EnvironmentProcess {
 
   async signal(signal: string): Promise<void> {
     this.#requireRunning();
-    await this.#host.signalTree(this.#command.worker, signal);
+    await this.#command.withWorker((worker) => this.#host.signalTree(worker, signal));
   }
 
   async kill(): Promise<{ readonly info: ProcessInfo; readonly survivors: readonly LeftProcess[] }> {
     if (this.#end) return { info: await this.info(), survivors: [] };
     this.#killed = true;
-    const survivors = await this.#host.endTree(this.#command.worker);
+    const survivors = await this.#command.withWorker((worker) => this.#host.endTree(worker));
     await Promise.race([
       this.#command.end,
       new Promise((resolve) => setTimeout(resolve, limits.killGraceMs)),
     ]);
-    return { info: await this.info(), survivors };
+    return { info: await this.info(), survivors: survivors ?? [] };
   }
 
   async wait(condition: WaitCondition = {}): Promise<WaitOutcome> {
