@@ -95,6 +95,8 @@ class ExecStream implements ShellStream {
   /** Whether the connection has ended, while the exit code is still asked for. */
   #sourceOver = false;
   #lastWriteAt = Number.NEGATIVE_INFINITY;
+  /** When the container had ended, as it was asked after; null when that is not known. */
+  #lostAt: number | null = null;
   #pausedTimer: NodeJS.Timeout | undefined;
   #onUnpaused: (() => void) | null = null;
 
@@ -252,7 +254,9 @@ class ExecStream implements ShellStream {
       const { State } = await client.call(`inspect container "${name}"`, (docker, abortSignal) =>
         docker.getContainer(containerId).inspect({ abortSignal }),
       );
-      return State.Running ? null : "stopped";
+      if (State.Running) return null;
+      this.#lostAt = this.#target.watch.localTime(Date.parse(State.FinishedAt));
+      return "stopped";
     } catch (error) {
       if (isMoorageError(error, "CONTAINER_MISSING")) return "removed";
       throw error;
@@ -305,6 +309,9 @@ class ExecStream implements ShellStream {
   }
 
   #lossError(loss: ContainerLoss): MoorageError {
+    const lostAt = this.#target.watch.lostAt ?? this.#lostAt;
+    // Its news came too late to hold the write back, but nobody was there to take it.
+    if (lostAt !== null && this.#lastWriteAt > lostAt) this.#undelivered = true;
     const text = `Container "${this.#target.name}" was ${loss} while a program ran in it`;
     return new MoorageError("ENVIRONMENT_LOST", text, this.#about());
   }

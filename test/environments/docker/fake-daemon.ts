@@ -109,9 +109,14 @@ export class FakeDaemon implements AsyncDisposable {
     return this.requests.filter((request) => request.method === method && path.test(request.path));
   }
 
-  /** Tells every watcher of events. */
-  emit(action: string, attributes: Record<string, string> = {}): void {
-    const event = { Type: "container", Action: action, Actor: { ID: CONTAINER_ID, Attributes: attributes } };
+  /** Tells every watcher of events. @param atMs when it happened, as Date.now counts */
+  emit(action: string, attributes: Record<string, string> = {}, atMs?: number): void {
+    const event = {
+      Type: "container",
+      Action: action,
+      Actor: { ID: CONTAINER_ID, Attributes: attributes },
+      ...(atMs !== undefined && { timeNano: atMs * 1e6 }),
+    };
     for (const response of this.#events) response.write(`${JSON.stringify(event)}\n`);
   }
 
