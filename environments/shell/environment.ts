@@ -410,10 +410,12 @@ class ShellEnvironment extends BaseEnvironment {
         return { worker, notes: [...this.#pendingNotes.splice(0), ...notes] };
       },
       endTree: (worker) => this.#endTree(worker),
-      leftBehind: async (worker, orphans) => {
-        const owned = await ownedOrphans(this.#system, worker, orphans);
-        return owned.length === 0 ? [] : this.#findTree(worker, owned);
-      },
+      leftBehind: (worker, orphans) =>
+        this.#afterRecovery(async () => {
+          const owned = await ownedOrphans(this.#system, worker, orphans);
+          return owned.length === 0 ? [] : this.#findTree(worker, owned);
+        }),
+      takeNotes: () => this.#pendingNotes.splice(0),
       gone: (worker) => this.#gone(worker),
       adopt: (yielded) => this.#adopt(yielded),
       explainExit: async (exitCode, startedAt) =>
@@ -423,11 +425,27 @@ class ShellEnvironment extends BaseEnvironment {
   }
 
   #endTree(worker: CallWorker): Promise<LeftProcess[]> {
-    return endTree(this.#system, {
-      marker: worker.marker,
-      ...(worker.alive &&
-        worker.shellPid !== null && { exceptPids: [worker.shellPid], sincePid: worker.shellPid }),
-    });
+    return this.#afterRecovery(() =>
+      endTree(this.#system, {
+        marker: worker.marker,
+        ...(worker.alive &&
+          worker.shellPid !== null && { exceptPids: [worker.shellPid], sincePid: worker.shellPid }),
+      }),
+    );
+  }
+
+  /** Tries a request of ours again where it failed because the place is full of processes, say, and was brought back. */
+  async #afterRecovery<Result>(request: () => Promise<Result>): Promise<Result> {
+    try {
+      return await request();
+    } catch (error) {
+      if (this.#stopped || !isMoorageError(error)) throw error;
+      const generation = this.#generation;
+      const note = await this.#recover(error);
+      if (note === null && this.#generation === generation) throw error;
+      if (note !== null && !this.#pendingNotes.includes(note)) this.#pendingNotes.push(note);
+      return await request();
+    }
   }
 
   async #findTree(worker: CallWorker, pids: readonly number[] = []): Promise<readonly LeftProcess[]> {

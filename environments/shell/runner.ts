@@ -45,6 +45,8 @@ export interface RunnerHost {
   adopt(yielded: YieldedCommand): string;
   explainExit(exitCode: number, startedAt: number): Promise<string | null>;
   refusalsSince(startedAt: number): readonly string[];
+  /** What requests of our own met, to be told with a result; each is given once. */
+  takeNotes(): readonly string[];
 }
 
 export interface RunRequest {
@@ -389,7 +391,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
         const why = await host.explainExit(exitCode, startedAt);
         if (why) notes.push(why);
       }
-      notes.push(...host.refusalsSince(startedAt));
+      notes.push(...host.refusalsSince(startedAt), ...host.takeNotes());
       const result: ExecResult = {
         exitCode: stopped ? null : exitCode,
         signal: end.signal,

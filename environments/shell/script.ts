@@ -206,13 +206,18 @@ function calmScript(shell: ShellKind): string {
   return `__moor_w=\${POSIXLY_CORRECT+set}; POSIXLY_CORRECT=${POSIX_SENTINEL}; \\set +aeuvxn; \\unset -f builtin; \\builtin trap - DEBUG ERR RETURN; [[ -n $__moor_w ]] || \\builtin export -n POSIXLY_CORRECT`;
 }
 
-/** Writes the state to stdout, in as few writes as there are: each may wake the reader. */
-function dumpScript(shell: ShellKind, nonce: string): string {
+/**
+ * Writes the state to stdout, in as few writes as there are: each may wake the reader.
+ *
+ * @param unexported variables of the state that no program could be handed; here they are shown if they are still set
+ */
+function dumpScript(shell: ShellKind, nonce: string, unexported: readonly string[]): string {
+  const show = (name: string, word: string) => `case \${${name}+x} in x) ${word} ${name};; esac; `;
   if (shell === "sh") {
-    return `export PWD OLDPWD; printf '\\000${nonce}${FRAME.state}'; export -p; printf '\\000${nonce};'`;
+    return `export PWD OLDPWD; ${unexported.map((name) => show(name, "export")).join("")}printf '\\000${nonce}${FRAME.state}'; export -p; printf '\\000${nonce};'`;
   }
   return [
-    "\\builtin export PWD OLDPWD",
+    `${unexported.map((name) => show(name, "\\builtin export")).join("")}\\builtin export PWD OLDPWD`,
     `\\builtin printf '\\000${nonce}${FRAME.state}'`,
     "\\builtin export -p",
     "\\builtin alias -p",
@@ -259,22 +264,40 @@ function define(state: ShellState): string[] {
   return statements;
 }
 
+/** What the end of a command's subshell needs to know of its call. */
+interface Ending {
+  readonly shell: ShellKind;
+  /** See `calmScript`. */
+  readonly calm: string;
+  /** See `dumpScript`. */
+  readonly dump: string;
+  /** Whether the command may have made its bash a restricted one, which redirects no output: the dump is then written to stdout. */
+  readonly restricts: boolean;
+}
+
+/** A command that may make its bash a restricted one; `set -x` shows a little of our own words then. */
+const RESTRICTS = /\bset[ \t]+[-+][A-Za-z]*r|\brestricted\b/;
+
 /** For a call whose command ends in an `exit`: the same dump, unless the epilogue has made it. */
-function exitTrap(shell: ShellKind, nonce: string): string {
-  const calm = calmScript(shell);
-  const dump = dumpScript(shell, nonce);
+function exitTrap({ shell, calm, dump, restricts }: Ending): string {
   if (shell === "sh") return `case \${__moor_n-} in '') { ${calm}; ${dump}; } >&9 2>/dev/null;; esac`;
   // bash does not undo a group's redirections before this trap; its copy of descriptor 9 is then the first free one, 10.
   // The group comes first, since `set -x` would tell of anything else.
-  return `{ case \${__moor_n-} in '') ${calm}; if [[ ! -e /proc/self/fd || /proc/self/fd/10 -ef /proc/$$/fd/9 ]]; then { ${dump}; } >&10; fi;; esac; } >/dev/null 2>&1`;
+  const usual = `{ case \${__moor_n-} in '') ${calm}; if [[ ! -e /proc/self/fd || /proc/self/fd/10 -ef /proc/$$/fd/9 ]]; then { ${dump}; } >&10; fi;; esac; } >/dev/null 2>&1`;
+  if (!restricts) return usual;
+  return `case $- in *r*) case \${__moor_n-} in '') ${calm}; ${dump};; esac;; *) ${usual};; esac`;
 }
 
 /** What follows the command in its subshell: the dump, then the command's exit code. */
-function epilogue(shell: ShellKind, nonce: string): string {
-  const calm = calmScript(shell);
-  const dump = dumpScript(shell, nonce);
+function epilogue({ shell, calm, dump, restricts }: Ending): string {
   if (shell === "sh") return `{ __moor_n=$?; ${calm}; ${dump}; } >&9 2>/dev/null\nexit "$__moor_n"`;
-  return `{ __moor_n=$?; ${calm}; { ${dump}; } >&9; \\unset -f exit; \\builtin unset POSIXLY_CORRECT; } >/dev/null 2>&1
+  const leave = "\\unset -f exit; \\builtin unset POSIXLY_CORRECT";
+  const usual = (save: string) => `{ ${save}${calm}; { ${dump}; } >&9; ${leave}; } >/dev/null 2>&1`;
+  return `${
+    restricts
+      ? `__moor_n=$?; case $- in *r*) ${calm}; ${dump}; ${leave};; *) ${usual("")};; esac`
+      : usual("__moor_n=$?; ")
+  }
 \\exit "$__moor_n"`;
 }
 
@@ -313,6 +336,14 @@ export function callScript(call: CallScript): CallText {
   const { shell, nonce, command, state } = call;
   const shellLine = typeof command === "string";
   const dump = call.dump && shellLine;
+  const ending: Ending = {
+    shell,
+    calm: calmScript(shell),
+    dump: dumpScript(shell, nonce, [
+      ...new Set([...oversizedVariables(state.variables), ...oversizedVariables(call.env)]),
+    ]),
+    restricts: shell === "bash" && shellLine && RESTRICTS.test(command),
+  };
   const exported = assignments(shell, state.variables).join("; ");
   // In POSIX mode some functions cannot be defined, and an error ends the shell: it comes last.
   const posix = call.env.get("POSIXLY_CORRECT") ?? state.variables.get("POSIXLY_CORRECT");
@@ -323,7 +354,7 @@ export function callScript(call: CallScript): CallText {
     ...enter(call),
     ...(inline ? ["unset __moor_s __moor_d", exported] : ['eval "$__moor_s"; unset __moor_s']),
     ...assignments(shell, call.env),
-    ...(dump && !LISTS_TRAPS.test(command) ? [`trap ${quote(exitTrap(shell, nonce))} EXIT`] : []),
+    ...(dump && !LISTS_TRAPS.test(command) ? [`trap ${quote(exitTrap(ending))} EXIT`] : []),
   ]
     .filter((statement) => statement !== "")
     .join("; ");
@@ -344,7 +375,7 @@ export function callScript(call: CallScript): CallText {
   const begin = call.separate ? `${mark}; ${mark} >&2` : mark;
   const body = `${prepare}; exec >&8 ${errors} 8>&-; ${bringUp && `{ ${bringUp}; } >/dev/null 2>&1; `}${begin}; { ${run}
 } 9>&-
-${dump ? epilogue(shell, nonce) : ""}`;
+${dump ? epilogue(ending) : ""}`;
   const forget = shell === "bash" ? "unset __moor_c __moor_n; " : "";
   const text =
     call.stdinBytes === null

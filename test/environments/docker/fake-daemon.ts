@@ -142,6 +142,9 @@ export class FakeDaemon implements AsyncDisposable {
     this.on("POST", /^\/containers\/[^/]+\/start$/, () => ({ status: 204 }));
     this.on("DELETE", /^\/containers\/[^/]+$/, () => ({ status: 204 }));
     this.on("GET", /^\/containers\/[^/]+\/json$/, () => ({ json: this.#inspection() }));
+    this.on("GET", /^\/containers\/[^/]+\/stats$/, () => ({
+      json: { pids_stats: { current: 2, limit: 512 } },
+    }));
     this.on("GET", /^\/images\/.*\/json$/, () => ({ json: { Id: "sha256:1", Config: { User: "" } } }));
     this.on("GET", /^\/events$/, (_request, response) => {
       response.writeHead(200, { "Content-Type": "application/json" });

@@ -121,6 +121,22 @@ describe("openExec()", () => {
     },
   );
 
+  it("knows bytes as undelivered that it had not sent when it learned of the container's end", async () => {
+    await using daemon = await FakeDaemon.listen();
+    const { stream, target } = await open(daemon);
+    // Both are met in one turn: the write, which first looks for news, and the news themselves.
+    await new Promise<void>((resolve) => {
+      target.watch.listen({
+        gone: () => {
+          stream.stdin.write("bytes");
+          resolve();
+        },
+      });
+      daemon.emit("die");
+    });
+    expect((await stream.ended).lost?.details).toMatchObject({ undelivered: true });
+  });
+
   it("holds the engine back while the reader lags (DK-04)", async () => {
     await using daemon = await FakeDaemon.listen();
     const block = frame(1, Buffer.alloc(256 * 1024));

@@ -46,6 +46,7 @@ describe("a yielded command", () => {
       },
       explainExit: async () => null,
       refusalsSince: () => [],
+      takeNotes: () => [],
     };
     const controller = new AbortController();
     const { result } = await runCommand(host, {
