@@ -158,6 +158,8 @@ export interface ProcessInfo {
   readonly stdinOpen: boolean;
   /** Bytes in the log so far. */
   readonly logBytes: number;
+  /** Whether output beyond `limits.processLogMaxBytes` was dropped. */
+  readonly logTruncated: boolean;
 }
 
 export interface LogSlice {

@@ -37,6 +37,7 @@ import {
   abortedResult,
   checkCommand,
   checkOptions,
+  checkVariables,
   type RunnerHost,
   type RunOutcome,
   type RunRequest,
@@ -110,6 +111,7 @@ class ShellEnvironment extends BaseEnvironment {
         `Cannot use "${options.id}" as an environment's id: 1 to 64 letters, digits, "_" and "-"`,
       );
     }
+    checkVariables(options.env ?? {});
     this.id = options.id ?? randomEnvironmentId();
     this.#backend = backend;
     this.#options = options;
@@ -490,8 +492,7 @@ class ShellEnvironment extends BaseEnvironment {
       endTree: (worker) => this.#endTree(worker),
       signalTree: async (worker, signal) => {
         const pids = (await this.#findTree(worker)).map(({ pid }) => pid);
-        if (pids.length > 0)
-          await this.#system.run(`kill -s ${signal.replace(/^SIG/, "")} ${pids.join(" ")} 2>/dev/null; :`);
+        if (pids.length > 0) await this.#system.run(`kill -s ${signal} ${pids.join(" ")} 2>/dev/null; :`);
       },
       listening: (port) => this.#shellProcesses.listening(port),
     });

@@ -30,13 +30,15 @@ export function brokenUtf8Head(bytes: Uint8Array): number {
   return at;
 }
 
-/** One file that takes a command's whole output, up to `limits.spillMaxBytes`. */
+/** One file that takes a command's whole output, up to `limits.spillMaxBytes` or what it is limited to. */
 export class Spill {
   readonly id: string;
   /** Resolves once it can be read, or cannot be made. */
   readonly opened: Promise<void>;
   readonly #file: WriteStream;
   #bytes = 0;
+  #maxBytes: number = limits.spillMaxBytes;
+  #truncated = false;
   #failed: Error | null = null;
   /** One for all who wait. */
   #drain: Promise<void> | null = null;
@@ -56,6 +58,16 @@ export class Spill {
     return this.#bytes;
   }
 
+  /** Whether bytes beyond the limit were dropped. */
+  get truncated(): boolean {
+    return this.#truncated;
+  }
+
+  /** From now on nothing is taken beyond so many bytes in all; what is there stays. */
+  limitTo(maxBytes: number): void {
+    this.#maxBytes = maxBytes;
+  }
+
   /** Why the file is not whole, when it is not. */
   get failure(): Error | null {
     return this.#failed;
@@ -63,8 +75,10 @@ export class Spill {
 
   /** Resolves when the disk has room for more, so that a flood is held back and not kept in memory. */
   write(chunk: Uint8Array): void | Promise<void> {
-    if (this.#failed || this.#bytes >= limits.spillMaxBytes) return undefined;
-    const part = chunk.subarray(0, limits.spillMaxBytes - this.#bytes);
+    const room = Math.max(0, this.#maxBytes - this.#bytes);
+    if (chunk.length > room) this.#truncated = true;
+    if (this.#failed || room === 0) return undefined;
+    const part = chunk.subarray(0, room);
     this.#bytes += part.length;
     if (this.#file.write(part)) return undefined;
     this.#drain ??= new Promise<void>((resolve) => {

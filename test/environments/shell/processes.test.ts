@@ -90,6 +90,7 @@ describe.each(["bash", "dash", "busybox"] as const)("background processes throug
       pty: false,
       stdinOpen: true,
       logBytes: expect.any(Number),
+      logTruncated: false,
     });
     await process.write("a b\n");
     const { reason, info, match } = await process.wait({ timeoutMs: 10_000 });
@@ -101,6 +102,7 @@ describe.each(["bash", "dash", "busybox"] as const)("background processes throug
       endedAt: expect.any(String),
       stdinOpen: false,
       logBytes: 16,
+      logTruncated: false,
     });
     expect(await logText(process)).toBe("out\nerr\ngot:a b\n");
     expect(Date.parse(info.endedAt ?? "") - Date.parse(info.startedAt)).toBeLessThan(10_000);
@@ -467,6 +469,7 @@ describe("background processes", () => {
     const process = await place.processes.start(command);
     const folder = join(await place.system.privateDir(), "p", process.id);
     await until(() => existsSync(join(folder, "cut")), 60_000);
+    expect((await process.info()).logTruncated).toBe(true);
     // What writes on after a cut is cut again.
     await until(() => statSync(join(folder, "log")).size > limits.processLogMaxBytes, 60_000);
     await until(() => statSync(join(folder, "log")).size <= limits.processLogMaxBytes + 65_536, 60_000);
