@@ -12,6 +12,9 @@ export interface Writes {
   hasTaken(position: number): boolean;
 }
 
+/** A flood is not gathered for longer, so that the server works on its start while we encrypt its end, bytes. */
+const GATHERED_BYTES = 131_072;
+
 /**
  * The library writes an encrypted packet in up to three pieces, of which each would be a system call and, without
  * Nagle's delay, a segment by itself that wakes the server. Those of one turn of the event loop become one write.
@@ -19,21 +22,29 @@ export interface Writes {
 export function gatherWrites(transport: Duplex): Writes {
   let written = 0;
   let taken = 0;
-  let isGathering = false;
+  /** Null while nothing is gathered. */
+  let gatheredBytes: number | null = null;
   const write = transport.write.bind(transport);
   transport.write = (chunk: string | Uint8Array, ...rest: unknown[]) => {
     written += 1;
-    if (!isGathering) {
-      isGathering = true;
+    if (gatheredBytes === null) {
+      gatheredBytes = 0;
       transport.cork();
       process.nextTick(() => {
-        isGathering = false;
+        gatheredBytes = null;
         transport.uncork();
       });
     }
+    gatheredBytes += chunk.length;
     const [encoding] = rest;
     // Of the two signatures that the library uses.
-    return typeof encoding === "string" ? write(chunk, encoding as BufferEncoding) : write(chunk);
+    const hasRoom = typeof encoding === "string" ? write(chunk, encoding as BufferEncoding) : write(chunk);
+    if (gatheredBytes >= GATHERED_BYTES) {
+      gatheredBytes = 0;
+      transport.uncork();
+      transport.cork();
+    }
+    return hasRoom;
   };
 
   const count = (pieces: number, callback: (error?: Error | null) => void) => {
