@@ -4,7 +4,6 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { parseRequired } from "./prepare.ts";
 
 let folder: string;
 beforeAll(async () => {
@@ -58,10 +57,16 @@ it("prepare does not wait for an engine that accepts and never answers", async (
   }
 });
 
-it("prepare names the missing programs when it may only look", async () => {
-  const run = await prepare({ PATH: folder, DOCKER_HOST: `unix://${folder}/none.sock` }, "--check");
+it("prepare names the missing programs when it may only look, and fails for a backend that needs them", async () => {
+  const run = await prepare(
+    { PATH: folder, DOCKER_HOST: `unix://${folder}/none.sock`, MOORAGE_REQUIRE: "ssh" },
+    "--check",
+  );
+  expect(run.exitCode).toBe(1);
   expect(run.stdout).toMatch(/^host: missing: bash, .*\brg\b.* \(not installed: only looking\)$/m);
   expect(run.stdout).toMatch(/^host: local: not tested: bash and ps missing$/m);
+  expect(run.stderr).toMatch(/^host: required, but not tested: ssh: .*(?:ssh and .* missing|needs root)$/m);
+  expect(run.stdout).toMatch(/^host: vercel: not tested: bash and ps missing$/m);
 });
 
 it("prepare refuses arguments and backends that it does not know", async () => {
@@ -73,11 +78,7 @@ it("prepare refuses arguments and backends that it does not know", async () => {
   expect(await prepare({ MOORAGE_REQUIRE: "local,dokcer" })).toEqual({
     exitCode: 2,
     stdout: "",
-    stderr: 'host: Cannot require backend "dokcer" in MOORAGE_REQUIRE: there are local, docker\n',
+    stderr:
+      'host: Cannot require backend "dokcer" in MOORAGE_REQUIRE: there are local, docker, ssh, vercel\n',
   });
-});
-
-it("parseRequired takes spaces and an empty list", () => {
-  expect(parseRequired(undefined)).toEqual([]);
-  expect(parseRequired(" docker , local,")).toEqual(["docker", "local"]);
 });
