@@ -181,6 +181,7 @@ apart() {
 /**
  * The supervisor; its argument is the pid of the subshell that waits for it. Its traps are for stray signals;
  * children begin with the defaults. It keeps no marker, so that what ends the tree leaves it to write the exit code.
+ * At its end it takes its whole group with it, since the keeper may be in a pause that is a process.
  */
 function superviseText(folder: string, id: string, pty: boolean): string {
   const begin = pty
@@ -194,7 +195,7 @@ ${APART}
 started() {
   { IFS= read -r s <"/proc/$1/stat"; } 2>/dev/null || return 0
   set -- \${s##*) }
-  born=\${20}
+  born=\${20} group=$3
 }
 marker=${PROCESS_VARIABLE}=${id}
 ${LOG_BOUND}
@@ -214,6 +215,8 @@ if [ -e "$d/in" ]; then
 fi
 ( bound_log ) &
 keeper=$!
+started "$keeper"
+printf '%s %s\\n' "$keeper" "$born" >"$d/keeper"
 (
   exec 7>&- 5>&-
   ${begin}
@@ -223,7 +226,9 @@ code=$?
 printf '%s %s %s\\n' "$code" "$up" "$boot" >"$d/exit"
 [ -z "$holder" ] || kill -KILL "$holder"
 exec 7>&- 5>&-
-left_behind || kill -KILL "$keeper"
+left_behind && exit
+[ "$group" != $$ ] || kill -KILL 0
+kill -KILL "$keeper"
 `;
 }
 

@@ -136,6 +136,15 @@ export function processesWith(text: string): number[] {
     .map(Number);
 }
 
+/** For messages. */
+export function describeProcess(pid: number): string {
+  try {
+    return `${pid} ${readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ").slice(0, 300)}`;
+  } catch {
+    return `${pid}, which has just ended`;
+  }
+}
+
 export interface SshdOptions {
   /** Lines of sshd_config beside those that every server here has. */
   readonly config?: readonly string[];
