@@ -6,6 +6,7 @@ import { afterAll } from "vitest";
 import { createVercelEnvironment } from "../../environments/vercel/index.ts";
 import { CREDENTIALS, serveLocal } from "../serve/served.ts";
 import { describeEnvironment } from "./index.ts";
+import { VERCEL_GAPS } from "./vercel.ts";
 
 const served = await serveLocal();
 const stateDir = await mkdtemp(join(tmpdir(), "moorage-vercel-"));
@@ -16,8 +17,7 @@ afterAll(async () => {
 
 describeEnvironment({
   name: "vercel",
-  // The other areas have not been asked yet.
-  areas: ["exec", "argv", "sessions", "state"],
+  gaps: VERCEL_GAPS,
   create: () =>
     createVercelEnvironment({
       baseUrl: `${served.address}/api`,
