@@ -157,7 +157,7 @@ class OneShotWorker implements CallWorker {
   readonly #purpose: "user" | "system";
   readonly #options: OneShotOptions;
   readonly #closed = Promise.withResolvers<void>();
-  #isClosed = false;
+  readonly #givingUp = new AbortController();
   #sinceTicks: string | null = null;
 
   constructor(
@@ -178,7 +178,7 @@ class OneShotWorker implements CallWorker {
   }
 
   get alive(): boolean {
-    return !this.#isClosed && this.#generation === this.#shells.generation;
+    return !this.#givingUp.signal.aborted && this.#generation === this.#shells.generation;
   }
 
   get sinceTicks(): string | null {
@@ -215,8 +215,10 @@ class OneShotWorker implements CallWorker {
       },
       files: program.files,
       onData: (stream, chunk) => reader.take(stream, chunk),
+      abortSignal: this.#givingUp.signal,
     });
-    const first = await Promise.race([reader.ended, running]);
+    // An answer that never ends must not hold a call whose time is up.
+    const first = await Promise.race([reader.ended, running, this.#closed.promise.then(() => GIVEN_UP)]);
     const common = {
       dump: reader.dump === null ? null : parseState(reader.dump),
       restored: reader.restored,
@@ -243,10 +245,16 @@ class OneShotWorker implements CallWorker {
   }
 
   async close(): Promise<void> {
-    this.#isClosed = true;
     this.#closed.resolve();
+    this.#givingUp.abort();
   }
 }
+
+const GIVEN_UP: StreamEnd = {
+  exitCode: null,
+  signal: null,
+  lost: new MoorageError("EXECUTION_UNKNOWN", "The sandbox had not answered when the call was given up"),
+};
 
 interface Program {
   /** Preamble and call, then the paths of standard input, preamble and call. */

@@ -95,9 +95,9 @@ export class VercelBackend implements ScriptBackend {
     await this.#forget();
   }
 
-  async runScript({ argv, env, files, onData }: ScriptRequest): Promise<StreamEnd> {
+  async runScript({ argv, env, files, onData, abortSignal }: ScriptRequest): Promise<StreamEnd> {
     const [cmd = "", ...args] = argv;
-    const tap: CommandTap = { onData, mayHaveRun: false, failure: null };
+    const tap: CommandTap = { onData, abortSignal, mayHaveRun: false, failure: null };
     try {
       // The session's own members, since the sandbox's would resume and run again by themselves.
       const session = this.#requireSandbox().currentSession();

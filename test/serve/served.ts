@@ -28,13 +28,22 @@ export interface Served extends AsyncDisposable {
   readonly places: ReadonlySet<string>;
 }
 
+export interface ServeLocalOptions {
+  readonly grants?: readonly ServeGrant[];
+  /** Whether policies are taken, which nothing here enforces: for what is said of them alone. @default false */
+  readonly takesPolicies?: boolean;
+}
+
 /** Serves folders of this machine until it is disposed. */
-export async function serveLocal(grants: readonly ServeGrant[] = [CREDENTIALS]): Promise<Served> {
+export async function serveLocal({
+  grants = [CREDENTIALS],
+  takesPolicies = false,
+}: ServeLocalOptions = {}): Promise<Served> {
   const root = await mkdtemp(join(tmpdir(), "moorage-serve-"));
   const problems: unknown[] = [];
   const places = new Set<string>();
   const makePlace = async ({ sandboxId, egress, image, vcpus }: PlaceRequest) => {
-    if (egress !== "open" || image !== null || vcpus !== null) {
+    if ((egress !== "open" && !takesPolicies) || image !== null || vcpus !== null) {
       throw new MoorageError("UNSUPPORTED", "Cannot be had on this machine");
     }
     const workspace = join(root, sandboxId);
