@@ -48,7 +48,7 @@ function readRule(rule: string, written: string): ReadRule {
   const bare = rule.replace(/^\[(.*)\]$/, "$1");
   const [address = "", width] = bare.split("/");
   const version = isIP(address);
-  if (version !== 0) {
+  if (version !== 0 && !width?.includes(":")) {
     return { written, text: `${address}/${width ?? (version === 4 ? 32 : 128)}`, isRange: true };
   }
   if (bare.includes(":")) throw unsupported(written, "allows and denies on every port");
