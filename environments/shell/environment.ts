@@ -456,6 +456,8 @@ class ShellEnvironment extends BaseEnvironment {
 
   /** Looks, more and more rarely, until nothing of the worker's is left. */
   async #gone(worker: CallWorker): Promise<void> {
+    // Without a shell between its calls it has no stream that somebody could hold.
+    if (worker.shellPid === null) return;
     const aborted = new Promise<void>((resolve) => {
       this.#stopping.signal.addEventListener("abort", () => resolve(), { once: true });
     });
