@@ -1,5 +1,8 @@
-/** Sandboxes that are folders of this machine. */
+/**
+ * Sandboxes that are folders of this machine. What waits for processes is asked by the slow suite, and its core by
+ * `vercel-processes.test.ts`.
+ */
 import { serveLocal } from "../serve/served.ts";
-import { describeVercel } from "./vercel.ts";
+import { describeVercel, QUICK_AREAS } from "./vercel.ts";
 
-describeVercel({ name: "vercel over local", serve: () => serveLocal() });
+describeVercel({ name: "vercel over local", serve: () => serveLocal(), areas: QUICK_AREAS });

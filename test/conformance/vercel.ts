@@ -2,10 +2,22 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Sandbox } from "@vercel/sandbox";
 import { afterAll, beforeAll } from "vitest";
-import { createVercelEnvironment } from "../../environments/vercel/index.ts";
+import { createVercelEnvironment, listVercel } from "../../environments/vercel/index.ts";
 import { CREDENTIALS, type Served } from "../serve/served.ts";
-import { type Conformance, describeEnvironment } from "./index.ts";
+import { AREAS, type Area, type Conformance, describeEnvironment } from "./index.ts";
+
+/** Areas whose cases wait for processes; each takes many requests. */
+export const WAITING_AREAS = [
+  "kill",
+  "leftBehind",
+  "yielding",
+  "processes",
+] as const satisfies readonly Area[];
+/** The others. */
+export const QUICK_AREAS = (Object.keys(AREAS) as Area[]) // the keys of a constant object
+  .filter((area) => !WAITING_AREAS.some((waiting) => waiting === area));
 
 /** What no environment behind the Vercel Sandbox API can keep, wherever its sandboxes are. */
 const GAPS = {
@@ -42,8 +54,17 @@ export function describeVercel({
   describeEnvironment({
     ...conformance,
     gaps: { ...GAPS, ...gaps },
+    // Each request starts several programs, and client, server and sandbox share one machine.
+    caseTimeoutMs: 150_000,
     create: () =>
       createVercelEnvironment({ baseUrl: `${served.address}/api`, credentials: CREDENTIALS, stateDir }),
-    facts: { leftovers: async () => [...served.places] },
+    facts: {
+      leftovers: async ({ id }) => {
+        const name = `moorage-${id}`;
+        const { sandboxes } = await Sandbox.list({ ...served.client, namePrefix: name });
+        const records = (await listVercel({ stateDir, env: {} })).filter((entry) => entry.id === id);
+        return [...sandboxes, ...records].map((left) => JSON.stringify(left));
+      },
+    },
   });
 }
