@@ -148,5 +148,25 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
         }));
       },
     },
+    {
+      backend: "vercel",
+      forms: ["vercel[:NAME]"],
+      check: async () => (await import("./vercel/index.ts")).checkVercel(),
+      list: async () => {
+        const { listVercel } = await import("./vercel/index.ts");
+        const entries = await listVercel({ stateDir });
+        return entries.map((entry) => ({ ...entry, backend: "vercel", workspace: null, processes: [] }));
+      },
+      reap: async () => {
+        const { reapVercel } = await import("./vercel/index.ts");
+        const reaped = await reapVercel({ stateDir });
+        return reaped.map(({ id, name, problem }) => ({
+          id,
+          backend: "vercel",
+          removed: problem === null ? [`sandbox ${name}`] : [],
+          left: problem === null ? [] : [`sandbox ${name}: ${problem}`],
+        }));
+      },
+    },
   ];
 }

@@ -203,6 +203,13 @@ export const limits = {
   serveTimeoutMs: 5 * 60_000,
   /** Longest life of a served session, milliseconds. */
   serveMaxTimeoutMs: 24 * 3600_000,
+  /** Idle time after which clients are told to give a served connection up, milliseconds. */
+  serveIdleToldMs: 5_000,
+  /**
+   * Idle time after which a served connection is closed, milliseconds: long after the one that clients are told of, since
+   * a command that crosses the close on its way cannot be told from one that ran.
+   */
+  serveIdleMs: 60_000,
   /** Entries on one page of a served list. */
   servePageMax: 100,
   /** One snapshot of a served workspace, bytes. */

@@ -91,6 +91,11 @@ class ShellEnvironment extends BaseEnvironment {
   readonly #stopping = new AbortController();
   readonly #running = new Set<Promise<unknown>>();
   readonly #prefix: string;
+  /**
+   * Variable that marks what a worker started. Where we set all variables it is our own; where another environment
+   * may have us inside, and marks its processes too, it is nobody else's.
+   */
+  readonly #markerName: string;
   #users: WorkerPool;
   #systems: WorkerPool;
   #facts: WorkerFacts | null = null;
@@ -114,6 +119,8 @@ class ShellEnvironment extends BaseEnvironment {
     this.#backend = backend;
     this.#options = options;
     this.#prefix = `${this.id}.${randomBytes(4).toString("hex")}`;
+    this.#markerName =
+      "openStream" in backend ? WORKER_MARKER : `${WORKER_MARKER}_${randomBytes(4).toString("hex")}`;
     this.#users = this.#makePool("user");
     this.#systems = this.#makePool("system");
     this.#outputStore = new OutputStore(options.stateDir);
@@ -130,6 +137,7 @@ class ShellEnvironment extends BaseEnvironment {
     this.tree = createTree(this.#system, { id: this.id, workspace: () => this.workspace });
     this.#shellProcesses = createProcesses(this.#system, {
       environmentId: this.id,
+      markerName: this.#markerName,
       workspace: () => this.workspace,
       variables: async (session) => {
         const state = session instanceof Session ? await session.state() : await this.#freshState();
@@ -265,7 +273,7 @@ class ShellEnvironment extends BaseEnvironment {
               if (!isMoorageError(error, "ENVIRONMENT_LOST")) throw error;
             }),
           );
-        await inside(() => endTree(this.#system, { marker: `${WORKER_MARKER}=${this.#prefix}.u` }));
+        await inside(() => endTree(this.#system, { marker: `${this.#markerName}=${this.#prefix}.u` }));
         if (!keep) {
           await inside(() => this.#shellProcesses.stopAll());
           await inside(() => this.#system.removePrivateDir());
@@ -317,6 +325,7 @@ class ShellEnvironment extends BaseEnvironment {
       this.#oneShots ??= new OneShotShells({
         shell: this.#options.shell ?? "auto",
         login: backend.readsLogin ?? true,
+        markerName: this.#markerName,
         run: (request) => backend.runScript(request),
       });
       return this.#oneShots.open(id, kind);
@@ -410,8 +419,12 @@ class ShellEnvironment extends BaseEnvironment {
         return { worker, notes: [...this.#pendingNotes.splice(0), ...notes] };
       },
       endTree: (worker) => this.#endTree(worker),
-      leftBehind: async (worker, orphans) => {
-        const owned = await ownedOrphans(this.#system, worker, orphans);
+      leftBehind: async (worker, orphans, own) => {
+        const others = orphans.filter((pid) => !own.includes(pid));
+        const owned = [
+          ...own,
+          ...(others.length > 0 ? await ownedOrphans(this.#system, worker, others) : []),
+        ];
         return owned.length === 0 ? [] : this.#findTree(worker, owned);
       },
       gone: (worker) => this.#gone(worker),
@@ -425,6 +438,7 @@ class ShellEnvironment extends BaseEnvironment {
   #endTree(worker: CallWorker): Promise<LeftProcess[]> {
     return endTree(this.#system, {
       marker: worker.marker,
+      sinceTicks: worker.sinceTicks ?? null,
       ...(worker.alive &&
         worker.shellPid !== null && { exceptPids: [worker.shellPid], sincePid: worker.shellPid }),
     });
@@ -435,12 +449,15 @@ class ShellEnvironment extends BaseEnvironment {
     return findProcesses(this.#system, {
       marker: worker.marker,
       pids,
+      sinceTicks: worker.sinceTicks ?? null,
       ...(shellPid !== null && { exceptPids: [shellPid], ...(worker.alive && { sincePid: shellPid }) }),
     });
   }
 
   /** Looks, more and more rarely, until nothing of the worker's is left. */
   async #gone(worker: CallWorker): Promise<void> {
+    // Without a shell between its calls it has no stream that somebody could hold.
+    if (worker.shellPid === null) return;
     const aborted = new Promise<void>((resolve) => {
       this.#stopping.signal.addEventListener("abort", () => resolve(), { once: true });
     });
