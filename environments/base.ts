@@ -5,7 +5,7 @@
  * environment's own, absolute or relative to what the member says, never the host's. A command that ran is a
  * result, with any exit code; a member throws a `MoorageError` only when the environment failed or refused.
  */
-import type { ErrorCode } from "../src/errors.ts";
+import { type ErrorCode, MoorageError } from "../src/errors.ts";
 
 /** What stands between a command and the host: nothing, a sandboxed process, a container, a virtual machine. */
 export type Isolation = "none" | "process" | "container" | "vm";
@@ -527,6 +527,12 @@ export interface EnvironmentInfo {
   readonly egress?: EgressReport;
 }
 
+/** What may be reached: everything, nothing, or what is listed. Deny wins, and `!` in front of an entry denies too. */
+export type EgressPolicy =
+  | "open"
+  | "none"
+  | { readonly allow: readonly string[]; readonly deny?: readonly string[] };
+
 /** Decisions of an egress policy. Without a way out at all nobody asks, and the counts stay 0. */
 export interface EgressReport {
   readonly policy: "none" | "allow-list";
@@ -604,6 +610,18 @@ export abstract class BaseEnvironment implements AsyncDisposable {
   abstract health(): Promise<Health>;
 
   abstract info(): EnvironmentInfo;
+
+  /**
+   * Changes the egress policy while the environment lives; connections that the new one denies are closed. Only what
+   * was made with an allow-list has a door whose rules can change: to other rules, or to `none` and back.
+   * @throws {MoorageError} INVALID_SPEC, and the old policy stays; UNSUPPORTED where the network cannot be changed
+   */
+  async setEgress(_policy: EgressPolicy): Promise<void> {
+    throw new MoorageError(
+      "UNSUPPORTED",
+      `Cannot change the egress policy: the ${this.backend} backend enforces none that could change here`,
+    );
+  }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();

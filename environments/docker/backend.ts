@@ -1,9 +1,9 @@
 /** The life of a Docker environment: which container it has, how it gets one, loses it and gets another. */
 import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import type { Capability, EgressReport, EnvironmentProgress, Health } from "../base.ts";
+import type { Capability, EgressPolicy, EgressReport, EnvironmentProgress, Health } from "../base.ts";
 import type { CredentialOptions } from "../egress/credentials.ts";
-import { EgressGate, reportOf } from "../egress/gate.ts";
+import { EgressGate, reportOf, requireChangeable } from "../egress/gate.ts";
 import type { Recovery, ShellBackend } from "../shell/backend.ts";
 import type { ShellStream, StreamRequest } from "../shell/stream.ts";
 import { attachContainer, endOurProcesses } from "./attach.ts";
@@ -40,6 +40,10 @@ export class DockerBackend implements ShellBackend {
   /** Whether the pool lives and ends with this environment. */
   readonly #ownsPool: boolean;
   readonly #credentials: readonly CredentialOptions[];
+  /** Folder for the record of a gate; none without. */
+  readonly #stateDir: string | null;
+  /** The policy it was made with, or was given since. */
+  #egress: EgressPolicy;
   #container: DockerContainer | null = null;
   /** The proxy of an allow-list, and the container's way to it. */
   #gate: EgressGate | null = null;
@@ -54,8 +58,10 @@ export class DockerBackend implements ShellBackend {
   #stopped = true;
 
   /** @throws {MoorageError} INVALID_SPEC, UNSUPPORTED */
-  constructor(options: DockerOptions) {
+  constructor(options: DockerOptions, stateDir: string | null = null) {
     this.#settings = checkOptions(options);
+    this.#egress = this.#settings.egress;
+    this.#stateDir = stateDir;
     const { endpoint, pool } = options;
     this.#client = new DockerClient(endpoint ? () => endpoint : undefined);
     this.#environment = this.#settings.id ?? newSessionToken();
@@ -100,7 +106,12 @@ export class DockerBackend implements ShellBackend {
     if (typeof egress !== "string") {
       requireLocal(this.#client);
       if (!this.#gate) {
-        this.#gate = await EgressGate.open({ policy: egress, credentials: this.#credentials });
+        const stateDir = this.#stateDir;
+        this.#gate = await EgressGate.open({
+          policy: this.#egress,
+          credentials: this.#credentials,
+          ...(stateDir !== null && { record: { stateDir, id: this.#environment } }),
+        });
         this.#gateFolder = await this.#gate.openSocket();
       }
     }
@@ -113,7 +124,13 @@ export class DockerBackend implements ShellBackend {
   }
 
   egressReport(): EgressReport | null {
-    return reportOf(this.#settings.egress, this.#gate);
+    return reportOf(this.#egress, this.#gate);
+  }
+
+  setEgress(policy: EgressPolicy): void {
+    requireChangeable(this.#settings.egress, policy);
+    this.#gate?.setPolicy(policy);
+    this.#egress = policy;
   }
 
   refusalsSince(startedAt: number): readonly string[] {

@@ -2,9 +2,10 @@
 import { isAbsolute, posix, resolve } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
+import type { EgressPolicy } from "../base.ts";
 import type { CredentialOptions } from "../egress/credentials.ts";
 import { doorVariables } from "../egress/door.ts";
-import { compilePolicy, type EgressPolicy } from "../egress/policy.ts";
+import { compilePolicy } from "../egress/policy.ts";
 import type { DockerEndpoint } from "./endpoint.ts";
 import type { DockerPool } from "./pool.ts";
 

@@ -6,11 +6,12 @@ import { createServer as createHttpServer, type Server as HttpServer, type Incom
 import { createServer, type Server, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { limits } from "../../src/limits.ts";
+import type { EgressPolicy } from "../base.ts";
 import { type Credential, type CredentialOptions, readCredential } from "./credentials.ts";
 import { type Decision, type DecisionCounts, DecisionLog } from "./decisions.ts";
 import { type Connect, connectDirectly, dial, type Lookup, resolveWithSystem } from "./dial.ts";
 import { formatHost, MalformedHost, parseAuthority } from "./host.ts";
-import { type CompiledPolicy, compilePolicy, type EgressPolicy } from "./policy.ts";
+import { type CompiledPolicy, compilePolicy } from "./policy.ts";
 import {
   answerRequest,
   asDecision,
@@ -39,6 +40,8 @@ export interface EgressProxyOptions {
   /** A unix socket's path, or a port of 127.0.0.1 (0 for any). @default nowhere yet */
   readonly listen?: ListenOn;
   readonly credentials?: readonly CredentialOptions[];
+  /** Certificates, PEM, by which servers are trusted that a credential goes to over TLS. @default Node's own */
+  readonly authorities?: readonly string[];
   /** @default this machine's resolver */
   readonly lookup?: Lookup;
   /** How an address is reached, for a network that has another way out. @default directly */
@@ -83,6 +86,7 @@ class RunningProxy implements EgressProxy {
   readonly #lookup: Lookup;
   readonly #connect: Connect;
   readonly #credentials: readonly Credential[];
+  readonly #authorities: readonly string[] | undefined;
   readonly #listener: Server;
   readonly #http: HttpServer;
   readonly #adopted = new Set<Server>();
@@ -95,6 +99,7 @@ class RunningProxy implements EgressProxy {
   constructor(options: EgressProxyOptions) {
     this.#policy = compilePolicy(options.policy);
     this.#credentials = (options.credentials ?? []).map(readCredential);
+    this.#authorities = options.authorities;
     this.#log = new DecisionLog(options.onDecision);
     this.#lookup = options.lookup ?? resolveWithSystem;
     this.#connect = options.connect ?? connectDirectly;
@@ -180,6 +185,7 @@ class RunningProxy implements EgressProxy {
         connect: this.#connect,
         log: this.#log,
         credentials: this.#credentials,
+        authorities: this.#authorities,
         track: (client: Socket, upstream: Socket, target: Target, address: string) =>
           this.#track({ client, server: upstream, target, address }),
       };

@@ -9,6 +9,7 @@ import {
   BaseEnvironment,
   type Command,
   type CommonOptions,
+  type EgressPolicy,
   type EnvironmentFiles,
   type EnvironmentInfo,
   type EnvironmentOutputs,
@@ -176,6 +177,12 @@ class ShellEnvironment extends BaseEnvironment {
 
   health(): Promise<Health> {
     return this.#backend.health();
+  }
+
+  override async setEgress(policy: EgressPolicy): Promise<void> {
+    if (this.#stopped) throw this.#stoppedError();
+    if (!this.#backend.setEgress) return super.setEgress(policy);
+    return this.#backend.setEgress(policy);
   }
 
   start(): Promise<void> {

@@ -9,11 +9,11 @@ import { mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
-import type { BaseEnvironment, Capability, EgressReport, Health } from "../../base.ts";
+import type { BaseEnvironment, Capability, EgressPolicy, EgressReport, Health } from "../../base.ts";
 import type { CredentialOptions } from "../../egress/credentials.ts";
 import { doorVariables } from "../../egress/door.ts";
-import { EgressGate, reportOf } from "../../egress/gate.ts";
-import { compilePolicy, type EgressPolicy } from "../../egress/policy.ts";
+import { EgressGate, reportOf, requireChangeable } from "../../egress/gate.ts";
+import { compilePolicy } from "../../egress/policy.ts";
 import type { Recovery, ShellBackend } from "../../shell/backend.ts";
 import { createShellEnvironment, type ShellEnvironmentOptions } from "../../shell/environment.ts";
 import type { ShellStream, StreamRequest } from "../../shell/stream.ts";
@@ -54,6 +54,8 @@ class BubblewrapBackend implements ShellBackend {
   readonly exposedHostPaths: readonly string[];
   readonly #options: BubblewrapOptions;
   readonly #id: () => string;
+  /** The policy it was made with, or was given since. */
+  #egress: EgressPolicy;
   #gate: EgressGate | null = null;
   #sandbox: Sandbox | null = null;
   #placeholders: readonly string[] = [];
@@ -65,7 +67,8 @@ class BubblewrapBackend implements ShellBackend {
         "Cannot keep a bubblewrap sandbox: it ends with its orchestrator",
       );
     }
-    compilePolicy(options.egress ?? "open");
+    this.#egress = options.egress ?? "open";
+    compilePolicy(this.#egress);
     this.workspace = checkWorkspace(resolve(options.workspace ?? currentFolder()));
     this.exposedHostPaths = [this.workspace];
     this.#options = options;
@@ -127,7 +130,13 @@ class BubblewrapBackend implements ShellBackend {
   }
 
   egressReport(): EgressReport | null {
-    return reportOf(this.#options.egress ?? "open", this.#gate);
+    return reportOf(this.#egress, this.#gate);
+  }
+
+  setEgress(policy: EgressPolicy): void {
+    requireChangeable(this.#options.egress ?? "open", policy);
+    this.#gate?.setPolicy(policy);
+    this.#egress = policy;
   }
 
   refusalsSince(startedAt: number): readonly string[] {
@@ -139,7 +148,11 @@ class BubblewrapBackend implements ShellBackend {
     const problem = await folderProblem(this.workspace);
     if (problem) throw problem;
     if (process.platform !== "linux") throw unavailable(`it needs Linux, and this is ${process.platform}`);
-    const gate = typeof egress === "string" ? null : await EgressGate.open({ policy: egress, credentials });
+    const record = { stateDir, id: this.#id() };
+    const gate =
+      typeof egress === "string"
+        ? null
+        : await EgressGate.open({ policy: this.#egress, credentials, record });
     this.#gate = gate;
     const channel = await mkdtemp(join(tmpdir(), "moorage-sandbox-"));
     try {

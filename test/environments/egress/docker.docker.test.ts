@@ -6,9 +6,8 @@ import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
 import Docker from "dockerode";
 import { afterAll, afterEach, expect, it } from "vitest";
-import type { BaseEnvironment } from "../../../environments/base.ts";
+import type { BaseEnvironment, EgressPolicy } from "../../../environments/base.ts";
 import { createDockerEnvironment, listDocker } from "../../../environments/docker/index.ts";
-import type { EgressPolicy } from "../../../environments/egress/policy.ts";
 import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "../../host/images.ts";
 import { portOf } from "./network.ts";
 
