@@ -533,6 +533,20 @@ export type EgressPolicy =
   | "none"
   | { readonly allow: readonly string[]; readonly deny?: readonly string[] };
 
+/** A credential that the environment never holds. It is put into requests that the proxy reads, those of plain HTTP, since TLS is not opened. The value is never logged. */
+export interface EgressCredential {
+  /** A rule, as in an allow-list. */
+  readonly host: string;
+  /** Replaces whatever the request has under this name. */
+  readonly header: string;
+  readonly value: string;
+  /**
+   * Whether a request for `http://host` is sent to port 443 over TLS, so that the credential never travels in the
+   * clear. The program asks in the clear, inside; nothing but the proxy hears it. @default false
+   */
+  readonly tls?: boolean;
+}
+
 /** Decisions of an egress policy. Without a way out at all nobody asks, and the counts stay 0. */
 export interface EgressReport {
   readonly policy: "none" | "allow-list";

@@ -1,8 +1,14 @@
 /** The life of a Docker environment: which container it has, how it gets one, loses it and gets another. */
 import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import type { Capability, EgressPolicy, EgressReport, EnvironmentProgress, Health } from "../base.ts";
-import type { CredentialOptions } from "../egress/credentials.ts";
+import type {
+  Capability,
+  EgressCredential,
+  EgressPolicy,
+  EgressReport,
+  EnvironmentProgress,
+  Health,
+} from "../base.ts";
 import { EgressGate, reportOf, requireChangeable } from "../egress/gate.ts";
 import type { Recovery, ShellBackend } from "../shell/backend.ts";
 import type { ShellStream, StreamRequest } from "../shell/stream.ts";
@@ -39,7 +45,7 @@ export class DockerBackend implements ShellBackend {
   readonly #pool: DockerPool | null;
   /** Whether the pool lives and ends with this environment. */
   readonly #ownsPool: boolean;
-  readonly #credentials: readonly CredentialOptions[];
+  readonly #credentials: readonly EgressCredential[];
   /** Folder for the record of a gate; none without. */
   readonly #stateDir: string | null;
   /** The policy it was made with, or was given since. */

@@ -1,21 +1,8 @@
 /** Credentials that the proxy puts into requests to one host, so that the environment never holds them. */
 import { MoorageError } from "../../src/errors.ts";
+import type { EgressCredential } from "../base.ts";
 import type { Host } from "./host.ts";
 import { compilePolicy } from "./policy.ts";
-
-/** Is put into requests that the proxy reads, those of plain HTTP, since TLS is not opened. The value is never logged. */
-export interface CredentialOptions {
-  /** A rule, as in an allow-list. */
-  readonly host: string;
-  /** Replaces whatever the request has under this name. */
-  readonly header: string;
-  readonly value: string;
-  /**
-   * Whether a request for `http://host` is sent to port 443 over TLS, so that the credential never travels in the
-   * clear. The program asks in the clear, inside; nothing but the proxy hears it. @default false
-   */
-  readonly tls?: boolean;
-}
 
 export interface Credential {
   readonly tls: boolean;
@@ -28,7 +15,7 @@ export interface Credential {
 const OWN_HEADERS = new Set(["host", "connection", "content-length", "transfer-encoding"]);
 
 /** @throws {MoorageError} INVALID_SPEC; the message never holds the value */
-export function readCredential({ host, header, value, tls = false }: CredentialOptions): Credential {
+export function readCredential({ host, header, value, tls = false }: EgressCredential): Credential {
   const policy = compilePolicy({ allow: [host] });
   if (!/^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/.test(header) || OWN_HEADERS.has(header.toLowerCase()))
     throw new MoorageError(

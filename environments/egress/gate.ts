@@ -4,8 +4,7 @@ import type { Server } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
-import type { EgressPolicy, EgressReport } from "../base.ts";
-import type { CredentialOptions } from "./credentials.ts";
+import type { EgressCredential, EgressPolicy, EgressReport } from "../base.ts";
 import { type Decision, denialText } from "./decisions.ts";
 import { DOOR_SOCKET } from "./door.ts";
 import { compilePolicy } from "./policy.ts";
@@ -14,7 +13,7 @@ import { removeGate, sweepGates, writeGate } from "./record.ts";
 
 export interface GateOptions {
   readonly policy: EgressPolicy;
-  readonly credentials?: readonly CredentialOptions[];
+  readonly credentials?: readonly EgressCredential[];
   /** Where another program finds what was decided. @default no record */
   readonly record?: { readonly stateDir: string; readonly id: string };
 }

@@ -1,7 +1,6 @@
 /** Credentials that only the proxy holds: the environment's variable of that name has a placeholder. */
 import { MoorageError } from "../../src/errors.ts";
-import type { EgressPolicy } from "../base.ts";
-import type { CredentialOptions } from "./credentials.ts";
+import type { EgressCredential, EgressPolicy } from "../base.ts";
 
 /** A credential of this machine, by the name of the variable that holds it. */
 export interface HeldCredential {
@@ -30,7 +29,7 @@ export function takeCredentials(
   held: readonly HeldCredential[],
   policy: EgressPolicy,
   env: Readonly<Record<string, string | undefined>>,
-): { readonly credentials: readonly CredentialOptions[]; readonly variables: Record<string, string> } {
+): { readonly credentials: readonly EgressCredential[]; readonly variables: Record<string, string> } {
   if (held.length > 0 && typeof policy === "string") {
     throw new MoorageError(
       "INVALID_SPEC",

@@ -6,8 +6,8 @@ import { createServer as createHttpServer, type Server as HttpServer, type Incom
 import { createServer, type Server, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { limits } from "../../src/limits.ts";
-import type { EgressPolicy } from "../base.ts";
-import { type Credential, type CredentialOptions, readCredential } from "./credentials.ts";
+import type { EgressCredential, EgressPolicy } from "../base.ts";
+import { type Credential, readCredential } from "./credentials.ts";
 import { type Decision, type DecisionCounts, DecisionLog } from "./decisions.ts";
 import { type Connect, connectDirectly, dial, type Lookup, resolveWithSystem } from "./dial.ts";
 import { formatHost, MalformedHost, parseAuthority } from "./host.ts";
@@ -39,7 +39,7 @@ export interface EgressProxyOptions {
   readonly policy: EgressPolicy;
   /** A unix socket's path, or a port of 127.0.0.1 (0 for any). @default nowhere yet */
   readonly listen?: ListenOn;
-  readonly credentials?: readonly CredentialOptions[];
+  readonly credentials?: readonly EgressCredential[];
   /** Certificates, PEM, by which servers are trusted that a credential goes to over TLS. @default Node's own */
   readonly authorities?: readonly string[];
   /** @default this machine's resolver */

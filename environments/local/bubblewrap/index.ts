@@ -9,8 +9,14 @@ import { mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
-import type { BaseEnvironment, Capability, EgressPolicy, EgressReport, Health } from "../../base.ts";
-import type { CredentialOptions } from "../../egress/credentials.ts";
+import type {
+  BaseEnvironment,
+  Capability,
+  EgressCredential,
+  EgressPolicy,
+  EgressReport,
+  Health,
+} from "../../base.ts";
 import { doorVariables } from "../../egress/door.ts";
 import { EgressGate, reportOf, requireChangeable } from "../../egress/gate.ts";
 import { compilePolicy } from "../../egress/policy.ts";
@@ -31,7 +37,7 @@ export interface BubblewrapOptions extends ShellEnvironmentOptions {
   /** @default "open" */
   readonly egress?: EgressPolicy;
   /** Put into requests by the proxy of an allow-list. */
-  readonly credentials?: readonly CredentialOptions[];
+  readonly credentials?: readonly EgressCredential[];
 }
 
 const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>([
