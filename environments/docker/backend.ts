@@ -16,7 +16,8 @@ import { attachContainer, endOurProcesses } from "./attach.ts";
 import { DockerClient } from "./client.ts";
 import type { DockerContainer } from "./container.ts";
 import { createContainer, DEFAULT_WORKSPACE } from "./create.ts";
-import { type Door, openDoor, requireLocal } from "./door.ts";
+import { openDoor, requireLocal } from "./door.ts";
+import { DoorKeeper } from "./door-keeper.ts";
 import { probe } from "./health.ts";
 import { findKept, revive, works } from "./keep.ts";
 import { newSessionToken } from "./labels.ts";
@@ -54,7 +55,7 @@ export class DockerBackend implements ShellBackend {
   /** The proxy of an allow-list, and the container's way to it. */
   #gate: EgressGate | null = null;
   #gateFolder = "";
-  #door: Door | null = null;
+  #door: DoorKeeper | null = null;
   /** The last container that a recovery made. */
   #remade: DockerContainer | null = null;
   #memory: OutOfMemory | null = null;
@@ -140,7 +141,7 @@ export class DockerBackend implements ShellBackend {
   }
 
   refusalsSince(startedAt: number): readonly string[] {
-    return this.#gate?.refusalsSince(startedAt) ?? [];
+    return [...(this.#door?.notesSince(startedAt) ?? []), ...(this.#gate?.refusalsSince(startedAt) ?? [])];
   }
 
   async stop(options: { readonly keep: boolean }): Promise<void> {
@@ -206,7 +207,9 @@ export class DockerBackend implements ShellBackend {
       await old?.close();
       const identity = { environment: this.#environment, session: this.#session };
       try {
-        this.#door = await openDoor(this.#client, container, this.#gateFolder, identity);
+        this.#door = await DoorKeeper.open(this.#client, () =>
+          openDoor(this.#client, container, this.#gateFolder, identity),
+        );
       } catch (error) {
         await this.#release(container, this.#settings.keep);
         throw error;

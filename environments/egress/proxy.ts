@@ -62,7 +62,10 @@ export interface EgressProxy extends AsyncDisposable {
   setPolicy(policy: EgressPolicy): void;
   /** Listens, once. @throws {Error} when the place is taken */
   listen(where: ListenOn): Promise<void>;
-  /** Takes connections from a listener that another process made, in a network namespace of its own for example. */
+  /**
+   * Takes connections from a listener that another process made, in a network namespace of its own for example. An
+   * earlier one is closed: its place is gone, and must not be held by it.
+   */
   adopt(listener: Server): void;
   /** Closes every listener and every connection. Idempotent. */
   close(): Promise<void>;
@@ -89,7 +92,7 @@ class RunningProxy implements EgressProxy {
   readonly #authorities: readonly string[] | undefined;
   readonly #listener: Server;
   readonly #http: HttpServer;
-  readonly #adopted = new Set<Server>();
+  #adopted: Server | null = null;
   readonly #clients = new Set<Socket>();
   readonly #open = new Set<OpenConnection>();
   /** Where the requests on a socket go, when it is a tunnel to a web server without TLS. */
@@ -112,7 +115,8 @@ class RunningProxy implements EgressProxy {
     Object.assign(listener, { allowHalfOpen: true, noDelay: true });
     listener.on("connection", (socket: Socket) => this.#accept(socket));
     listener.on("error", () => {});
-    this.#adopted.add(listener);
+    this.#adopted?.close();
+    this.#adopted = listener;
   }
 
   async listen(where: ListenOn): Promise<void> {
@@ -156,7 +160,7 @@ class RunningProxy implements EgressProxy {
       if (this.#listener.listening) this.#listener.close(() => resolve());
       else resolve();
     });
-    for (const listener of this.#adopted) listener.close();
+    this.#adopted?.close();
     for (const client of this.#clients) client.destroy();
     for (const { server } of this.#open) server.destroy();
     this.#http.close();

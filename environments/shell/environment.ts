@@ -364,9 +364,21 @@ class ShellEnvironment extends BaseEnvironment {
       const known = toMoorageError(error, "ENVIRONMENT_UNAVAILABLE", "Cannot open a shell");
       const note = this.#generation === generation ? await this.#recover(known) : null;
       if (note === null && this.#generation === generation) throw known;
-      if (note && kind === "system") this.#pendingNotes.push(note);
-      return { worker: await pool().acquire(), notes: note ? [note] : [] };
+      const notes = note ? [note] : [];
+      if (kind === "system") this.#keepNotes(notes);
+      try {
+        return { worker: await pool().acquire(), notes };
+      } catch (again) {
+        // Whoever succeeds is told of the loss.
+        this.#keepNotes(notes);
+        throw again;
+      }
     }
+  }
+
+  /** For the next result of a command, once, though several of our own requests met the same. */
+  #keepNotes(notes: readonly string[]): void {
+    this.#pendingNotes.push(...notes.filter((note) => !this.#pendingNotes.includes(note)));
   }
 
   #recover(error: MoorageError): Promise<string | null> {
@@ -416,6 +428,7 @@ class ShellEnvironment extends BaseEnvironment {
         const { worker, notes } = await this.#acquire("user");
         return { worker, notes: [...this.#pendingNotes.splice(0), ...notes] };
       },
+      keepNotes: (notes) => this.#keepNotes(notes),
       endTree: (worker) => this.#endTree(worker),
       leftBehind: async (worker, orphans) => {
         const owned = await ownedOrphans(this.#system, worker, orphans);

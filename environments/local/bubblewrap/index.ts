@@ -128,7 +128,7 @@ class BubblewrapBackend implements ShellBackend {
     const old = this.#sandbox;
     if (!old?.lost) return null;
     await old.stop();
-    await this.#gate?.close();
+    // The proxy lives on: what it counted and what it was told since is kept.
     await this.#begin();
     return {
       note: `${old.lost.message}; a new one was made, its processes, variables and private files are lost`,
@@ -158,7 +158,7 @@ class BubblewrapBackend implements ShellBackend {
     const gate =
       typeof egress === "string"
         ? null
-        : await EgressGate.open({ policy: this.#egress, credentials, record });
+        : (this.#gate ?? (await EgressGate.open({ policy: this.#egress, credentials, record })));
     this.#gate = gate;
     const channel = await mkdtemp(join(tmpdir(), "moorage-sandbox-"));
     try {

@@ -124,7 +124,7 @@ for name in ["random-name.test", "allowed.test", "${"a".repeat(40)}.attacker.tes
     expect(await run("http_proxy=$http_proxy wget -q -O - http://denied.test/ 2>&1")).toMatch(/403/);
   });
 
-  it("EG-20: a door that is gone means no network, and the environment's end leaves nothing", async () => {
+  it("EG-20: a door that is gone means no network, is opened again, and the environment's end leaves nothing", async () => {
     const { environment, run } = make({ allow: ["allowed.test"] });
     await environment.start();
     const own = await containersOf(environment.id);
@@ -132,13 +132,25 @@ for name in ["random-name.test", "allowed.test", "${"a".repeat(40)}.attacker.tes
     // People see one environment.
     const listed = (await listDocker()).filter((entry) => entry.environment === environment.id);
     expect(listed.map(({ isDoor }) => isDoor)).toEqual([false]);
-    const door = own.find(({ Labels }) => Labels["moorage.role"] === "door");
-    await new Docker().getContainer(door?.Id ?? "").remove({ force: true });
-    expect(
-      await run(
-        "curl -sS http://allowed.test/ 2>&1; curl -sS --noproxy '*' --max-time 5 http://192.0.2.1/ 2>&1",
-      ),
-    ).toMatch(/Failed to connect to 127.0.0.1[\s\S]*(unreachable|Failed|connect)/i);
+    const ask = "curl -sS --max-time 20 http://denied.test/ 2>&1";
+    for (const end of ["remove", "kill"] as const) {
+      const watching = environment.exec(
+        `touch /tmp/${end}; while ${ask} | grep -q EGRESS_DENIED; do :; done
+${ask}; curl -sS --noproxy '*' --max-time 5 http://192.0.2.1/ 2>&1
+until ${ask} | grep -q EGRESS_DENIED; do sleep 0.1; done; echo healed`,
+        { timeoutMs: 60_000 },
+      );
+      await run(`until [ -e /tmp/${end} ]; do sleep 0.05; done`);
+      const door = (await containersOf(environment.id)).find(
+        ({ Labels }) => Labels["moorage.role"] === "door",
+      );
+      const container = new Docker().getContainer(door?.Id ?? "");
+      await (end === "remove" ? container.remove({ force: true }) : container.kill());
+      const { output, notes } = await watching;
+      expect(output).toMatch(/to 127.0.0.1 port 3128[\s\S]*192\.0\.2\.1[\s\S]*healed\n$/);
+      expect(notes[0]).toMatch(/^The way to the egress proxy was closed from outside: nothing was reachable/);
+    }
+    await expect.poll(async () => (await environment.exec("true")).notes, { timeout: 10_000 }).toEqual([]);
     await environment.stop();
     expect(await containersOf(environment.id)).toEqual([]);
   });
