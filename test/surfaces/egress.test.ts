@@ -1,5 +1,5 @@
 /** A policy with credentials as an operator writes it: from the configuration file to the list of what it decided. */
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -7,7 +7,7 @@ import { afterAll, describe, expect, it } from "vitest";
 import { probeBubblewrap } from "../../environments/local/bubblewrap/probe.ts";
 import { createMoorage } from "../../src/moorage.ts";
 import { portOf } from "../environments/egress/network.ts";
-import { moor, until } from "./moor.ts";
+import { moor, outcome, privateHome, startMoor, until } from "./moor.ts";
 
 const health = await probeBubblewrap();
 const folder = await mkdtemp(join(tmpdir(), "moorage-policy-"));
@@ -86,6 +86,29 @@ environments:
     });
   },
 );
+
+describe.skipIf(!health.healthy)("a proxy whose orchestrator was killed", () => {
+  it("EG-20: leaves nothing once moor reap has looked", async () => {
+    const home = privateHome();
+    const env = { ...home, DOCKER_HOST: "unix:///nowhere/engine.sock" };
+    const spec = "local?isolation=bubblewrap&egress=allowed.test";
+    const child = startMoor(["exec", "-e", spec, "--", "sleep", "1000"], { env });
+    const ended = outcome(child);
+    const records = async (backend: string) =>
+      (await readdir(join(home.MOORAGE_HOME ?? "", backend)).catch(() => [])).filter((name) =>
+        name.endsWith(".json"),
+      );
+    await until("it has a proxy and a sandbox", async () => (await records("local")).length === 1);
+    expect((await records("egress")).length).toBe(1);
+    child.kill("SIGKILL");
+    await ended;
+    const { stdout } = await moor(["reap", "--json"], { env });
+    const { reaped } = JSON.parse(stdout);
+    const backends = reaped.map(({ backend }: { readonly backend: string }) => backend);
+    expect(backends.toSorted()).toEqual(["egress", "local"]);
+    expect([await records("egress"), await records("local")]).toEqual([[], []]);
+  });
+});
 
 describe("a policy that cannot be had", () => {
   const egress = { allow: ["a.test"], credentials: [{ host: "a.test", variable: "NOT_SET_ANYWHERE" }] };

@@ -19,6 +19,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
+import { HANDING_DOOR } from "../../../environments/egress/door.ts";
 import {
   type BubblewrapOptions,
   createBubblewrapEnvironment,
@@ -381,6 +382,20 @@ except OSError: print("closed")
     }
   });
 
+  it("EG-20: is gone with a door that is killed, and comes back with what was decided before", async () => {
+    const { environment, run } = await make({ egress: { allow: ["allowed.test"] } });
+    expect((await run("curl -sS http://denied.test/")).output).toContain("EGRESS_DENIED");
+    await environment.setEgress({ allow: ["other.test"] });
+    const doors = await doorsOf(process.pid);
+    expect(doors.length).toBe(1);
+    for (const pid of doors) process.kill(pid, "SIGKILL");
+    await expect.poll(async () => (await environment.health()).healthy, { timeout: 10_000 }).toBe(false);
+    const back = await environment.exec("curl -sS http://allowed.test/");
+    expect(back.output).toContain("EGRESS_DENIED");
+    expect(back.notes[0]).toMatch(/^The sandbox is gone: .*a new one was made/);
+    expect(environment.info().egress).toMatchObject({ denied: 2 });
+  });
+
   it("shows the door's processes to nobody inside", async () => {
     const { run } = await make({ egress: { allow: ["allowed.test"] } });
     expect((await run("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[n]et.createServer'")).output).toBe(
@@ -450,6 +465,22 @@ async function ancestors(pids: readonly number[]): Promise<number[]> {
     const stat = await readFile(`/proc/${pid}/stat`, "latin1");
     if (stat.includes("(bwrap)")) found.unshift(pid);
     pid = Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]);
+  }
+  return found;
+}
+
+/** Doors that open for descendants of a process. */
+async function doorsOf(ancestor: number): Promise<number[]> {
+  const found: number[] = [];
+  for (const name of await readdir("/proc")) {
+    const words = await readFile(`/proc/${name}/cmdline`, "utf8").catch(() => "");
+    // The layer outside of the door has its text among its arguments too.
+    if (!words.startsWith(`${process.execPath}\0-e\0${HANDING_DOOR}`)) continue;
+    for (let pid = Number(name); pid > 1; ) {
+      if (pid === ancestor) found.push(Number(name));
+      const stat: string = await readFile(`/proc/${pid}/stat`, "latin1").catch(() => "");
+      pid = Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1] ?? 0);
+    }
   }
   return found;
 }
