@@ -525,6 +525,8 @@ export interface EnvironmentInfo {
   readonly exposedHostPaths: readonly string[];
   /** What its egress policy decided so far; missing where there is no policy. */
   readonly egress?: EgressReport;
+  /** Defences that it lacks, such as in a container that someone else made; missing where there is nothing to say. */
+  readonly warnings?: readonly string[];
 }
 
 /** What may be reached: everything, nothing, or what is listed. Deny wins, and `!` in front of an entry denies too. */

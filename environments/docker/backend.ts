@@ -100,6 +100,10 @@ export class DockerBackend implements ShellBackend {
     return this.#container?.facts.hostPaths ?? (mount === null ? [] : [mount]);
   }
 
+  get warnings(): readonly string[] {
+    return this.#container?.warnings ?? [];
+  }
+
   /** Id of the container at the moment; null when there is none. */
   get containerId(): string | null {
     return this.#container?.facts.id ?? null;

@@ -29,6 +29,8 @@ export interface PlaceBackend {
   /** Absolute, inside the environment. Final after `start`. */
   readonly workspace: string;
   readonly exposedHostPaths: readonly string[];
+  /** Defences that the place lacks, for people. @default none */
+  readonly warnings?: readonly string[];
   /** Whether `stop` without `keep` takes everything inside with it, so that nothing need be ended first. @default false */
   readonly disposable?: boolean;
   /** PATH and other variables come from a login shell, taken once; false where the backend's own are final. @default true */

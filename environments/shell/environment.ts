@@ -163,6 +163,7 @@ class ShellEnvironment extends BaseEnvironment {
 
   info(): EnvironmentInfo {
     const egress = this.#backend.egressReport?.();
+    const { warnings = [] } = this.#backend;
     return {
       id: this.id,
       backend: this.backend,
@@ -172,6 +173,7 @@ class ShellEnvironment extends BaseEnvironment {
       shell: this.#facts?.shell ?? null,
       exposedHostPaths: this.#backend.exposedHostPaths,
       ...(egress && { egress }),
+      ...(warnings.length > 0 && { warnings }),
     };
   }
 
