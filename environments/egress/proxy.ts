@@ -10,6 +10,7 @@ import type { EgressCredential, EgressPolicy } from "../base.ts";
 import { type Credential, readCredential } from "./credentials.ts";
 import { type Decision, type DecisionCounts, DecisionLog } from "./decisions.ts";
 import { type Connect, connectDirectly, dial, type Lookup, resolveWithSystem } from "./dial.ts";
+import { Flow } from "./flow.ts";
 import { formatHost, MalformedHost, parseAuthority } from "./host.ts";
 import { type CompiledPolicy, compilePolicy } from "./policy.ts";
 import {
@@ -282,7 +283,17 @@ class RunningProxy implements EgressProxy {
       speech.accept();
       return this.#asHttp(client, head, target);
     }
-    const dialled = await dial(() => this.#policy, target, this.#lookup, this.#connect);
+    let flow = new Flow();
+    const dialled = await dial(
+      () => this.#policy,
+      target,
+      this.#lookup,
+      (to, at) => {
+        // Each attempt reads by itself, and nothing before it is known that the client goes where it said.
+        flow = new Flow();
+        return this.#connect(to, at, flow.onread).pause();
+      },
+    );
     if (dialled.outcome === "unreachable") {
       this.#log.add(entry);
       return speech.refuse(unreachable(dialled.reason));
@@ -308,7 +319,7 @@ class RunningProxy implements EgressProxy {
       }
       return answer;
     };
-    tunnel(client, server, head, clientFirst, judge, (rule) =>
+    tunnel(client, { socket: server, flow }, head, clientFirst, judge, (rule) =>
       this.#log.add({ ...final, allowed: false, rule, allowWith: null }),
     );
   }

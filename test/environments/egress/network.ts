@@ -86,9 +86,10 @@ export async function createInternet(
       asked.set(name, turn + 1);
       return answers[Math.min(turn, answers.length - 1)] ?? [];
     },
-    connect: (address, port) => {
+    connect: (address, port, onread) => {
       dialled.push(`${address}:${port}`);
-      return connect({ host: "127.0.0.1", port: port === 80 ? webPort : echoPort, allowHalfOpen: true });
+      const to = { host: "127.0.0.1", port: port === 80 ? webPort : echoPort };
+      return connect({ ...to, allowHalfOpen: true, ...(onread && { onread }) });
     },
   });
   return {
