@@ -56,6 +56,8 @@ class BubblewrapBackend implements ShellBackend {
   readonly isolation = "process";
   readonly capabilities = CAPABILITIES;
   readonly description = "bubblewrap sandbox on this machine";
+  /** Everything inside is in one namespace of processes, which ends whole. */
+  readonly disposable = true;
   readonly workspace: string;
   readonly exposedHostPaths: readonly string[];
   readonly #options: BubblewrapOptions;

@@ -2,11 +2,12 @@
  * Named pipes between the host and shells in a sandbox, in a folder that both see. They are made some at a time, ahead
  * of their use, and lose their names as soon as both ends are open.
  */
+import { execFile } from "node:child_process";
 import { closeSync, constants, openSync, rmSync } from "node:fs";
 import { chown, mkdir } from "node:fs/promises";
 import { Socket } from "node:net";
 import { join } from "node:path";
-import { execa } from "execa";
+import { promisify } from "node:util";
 
 import type { Owner } from "./sandbox.ts";
 
@@ -65,7 +66,7 @@ export class PipeStock {
     });
     await Promise.all(sets.map(({ folder }) => mkdir(folder, { mode: 0o700 })));
     const paths = sets.flatMap(({ folder }) => ["in", "out", "err"].map((name) => join(folder, name)));
-    await execa("mkfifo", ["-m", "600", ...paths]);
+    await promisify(execFile)("mkfifo", ["-m", "600", ...paths], { cwd: "/" });
     if (this.#owner) {
       const { uid, gid } = this.#owner;
       const all = [...sets.map(({ folder }) => folder), ...paths];

@@ -9,6 +9,7 @@ import { afterAll, afterEach, expect, it } from "vitest";
 import type { BaseEnvironment, EgressPolicy } from "../../../environments/base.ts";
 import { createDockerEnvironment, listDocker } from "../../../environments/docker/index.ts";
 import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "../../host/images.ts";
+import { pidsOf, uniqueSleep } from "../../surfaces/processes.ts";
 import { portOf } from "./network.ts";
 
 const stateDir = await mkdtemp(join(tmpdir(), "moorage-egress-"));
@@ -151,7 +152,12 @@ until ${ask} | grep -q EGRESS_DENIED; do sleep 0.1; done; echo healed`,
       expect(notes[0]).toMatch(/^The way to the egress proxy was closed from outside: nothing was reachable/);
     }
     await expect.poll(async () => (await environment.exec("true")).notes, { timeout: 10_000 }).toEqual([]);
+    // A daemon that left its session and dropped every variable goes with the container.
+    const sleep = uniqueSleep();
+    await run(`env -i setsid sh -c 'exec ${sleep}' >/dev/null 2>&1 &`);
+    await expect.poll(() => pidsOf(sleep).length, { timeout: 10_000 }).toBe(1);
     await environment.stop();
+    expect(pidsOf(sleep)).toEqual([]);
     expect(await containersOf(environment.id)).toEqual([]);
   });
 

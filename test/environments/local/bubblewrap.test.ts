@@ -26,6 +26,7 @@ import {
 } from "../../../environments/local/bubblewrap/index.ts";
 import { probeBubblewrap } from "../../../environments/local/bubblewrap/probe.ts";
 import { seccompFilter } from "../../../environments/local/bubblewrap/seccomp.ts";
+import { pidsOf, uniqueSleep } from "../../surfaces/processes.ts";
 import { portOf } from "../egress/network.ts";
 
 const root = await realpath(await mkdtemp(join(tmpdir(), "moorage-bubblewrap-")));
@@ -266,6 +267,15 @@ await environment.processes.start("sleep 4321"); console.log("started"); setInte
     await environment.stop();
     expect(await readdir(workspace)).toEqual([]);
     expect(await readdir(join(stateDir, "local"))).toEqual([]);
+  });
+
+  it("security 25: end with the sandbox, also a daemon that left its session and dropped every variable", async () => {
+    const { environment, run } = await make();
+    const sleep = uniqueSleep();
+    await run(`env -i setsid -f sh -c 'exec ${sleep}' >/dev/null 2>&1`);
+    await expect.poll(() => pidsOf(sleep).length, { timeout: 10_000 }).toBe(1);
+    await environment.stop();
+    expect(pidsOf(sleep)).toEqual([]);
   });
 
   it("show a lost sandbox as lost, and get a new one", async () => {
