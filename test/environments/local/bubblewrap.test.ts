@@ -182,6 +182,40 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
     },
   );
 
+  it("security 2, 3: holds the file tools too, whatever a link in the workspace leads to", async () => {
+    const outside = await mkdtemp(join(root, "outside-"));
+    await writeFile(join(outside, "file"), "kept");
+    const { environment, run } = await make();
+    await run(
+      `ln -s ${outside} folder; ln -s ${outside}/file file; ln -s ${outside}/new dangling; ln -s file chain; ln -s /proc/self/root/${outside} proc`,
+    );
+    const { files } = environment;
+    for (const path of [
+      "folder/file",
+      "folder/new",
+      "file",
+      "dangling",
+      "chain",
+      "proc/file",
+      "folder/../file",
+    ]) {
+      const written = await files.writeFile(path, "changed").then(
+        () => "written",
+        () => "refused",
+      );
+      // A folder of the host that is covered may be made inside, where it is the sandbox's own and nobody else's.
+      expect([
+        path,
+        written,
+        await readFile(join(outside, "file"), "utf8"),
+        existsSync(join(outside, "new")),
+      ]).toEqual([path, expect.any(String), "kept", false]);
+    }
+    await files.remove("folder/file").catch(() => {});
+    await files.rename("folder/file", "taken").catch(() => {});
+    expect(await readdir(outside)).toEqual(["file"]);
+  });
+
   it("security 1: has one writable set, whatever working directory is asked for", async () => {
     const { environment } = await make();
     for (const cwd of ["/", "/etc", "/usr"]) {
