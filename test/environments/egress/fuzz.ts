@@ -180,7 +180,7 @@ function randomHead(dice: Dice): Buffer {
 }
 
 /** Clients at once. */
-const CROWD = 100;
+const CROWD = 400;
 
 /** A proxy lives on under this many random requests, resolves what the policy names and dials nothing else. */
 export async function checkProxy(dice: Dice, count: number): Promise<void> {

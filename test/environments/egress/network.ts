@@ -56,7 +56,12 @@ export async function createInternet(
   const sockets = new Set<Socket>();
   const web = createHttpServer(async (request, response) => {
     let body = "";
-    for await (const chunk of request) body += String(chunk);
+    try {
+      for await (const chunk of request) body += String(chunk);
+    } catch {
+      // Its client was cut off in the middle of a body: there is nobody to answer.
+      return;
+    }
     const { method = "", url = "", headers } = request;
     requests.push({ method, url, headers, body });
     if (url.startsWith("/to?")) response.writeHead(302, { Location: url.slice(4) });
