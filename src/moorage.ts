@@ -6,7 +6,8 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createEnvironment } from "../environments/backends.ts";
 import { BaseEnvironment, type CommonOptions, type Health } from "../environments/base.ts";
-import type { SpecOptions } from "../environments/spec.ts";
+import { takeCredentials } from "../environments/egress/held.ts";
+import type { Egress, SpecOptions } from "../environments/spec.ts";
 import type { SyncOptions, SyncReport } from "../environments/sync/mirror.ts";
 import { AvailabilityCache, type AvailabilityChange } from "./availability.ts";
 import type { CallOptions, CallResult, ToolCall } from "./call.ts";
@@ -361,13 +362,20 @@ async function makeEnvironments(
     }
     checkKnown(asked, Object.keys(configured));
     const entry: ConfiguredEnvironment = asEntry(configured[asked] ?? asked);
-    const environment = await createEnvironment(parseSpec(entry.spec), {
+    const parsed = parseSpec(entry.spec);
+    const egress = configuredEgress(entry) ?? parsed.options.egress;
+    const held = typeof entry.egress === "object" ? (entry.egress.credentials ?? []) : [];
+    const { credentials, variables } = takeCredentials(held, egress ?? "open", process.env);
+    const specified = { ...parsed, options: { ...parsed.options, ...pickDefined("egress", egress) } };
+    const environment = await createEnvironment(specified, {
       stateDir: state,
+      ...(credentials.length > 0 && { credentials }),
       ...pickDefined(
         "hostFolder",
         options.workspace === undefined ? (entry.workspace ?? config.workspace) : resolve(options.workspace),
       ),
-      env: { ...passedOn(entry.passEnv ?? []), ...entry.env, ...options.env },
+      // A placeholder wins: what the proxy holds must not reach the environment by another way.
+      env: { ...passedOn(entry.passEnv ?? []), ...entry.env, ...options.env, ...variables },
       ...pickDefined("keep", options.keep ?? entry.keep),
       onProgress: ({ message, fraction }) => {
         events.emit({
@@ -401,6 +409,12 @@ function wanted(
 
 function asEntry(entry: string | ConfiguredEnvironment): ConfiguredEnvironment {
   return typeof entry === "string" ? { spec: entry } : entry;
+}
+
+/** The policy that stands beside a specification, as a specification has it. */
+function configuredEgress({ egress }: ConfiguredEnvironment): Egress | undefined {
+  if (egress === undefined || typeof egress === "string") return egress;
+  return { allow: [...egress.allow, ...(egress.deny ?? []).map((rule) => `!${rule}`)] };
 }
 
 /** Host variables that an environment was promised by name; one that is not set here is not set there. */

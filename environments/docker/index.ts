@@ -16,10 +16,11 @@ import type { DockerOptions } from "./settings.ts";
 /**
  * Checks the options and touches nothing; `start` of the environment made of it brings the container up.
  *
+ * @param stateDir folder for records of our own; none are kept without
  * @throws {MoorageError} INVALID_SPEC when an option is wrong, UNSUPPORTED when one cannot be kept
  */
-export function createDockerBackend(options: DockerOptions): DockerBackend {
-  return new DockerBackend(options);
+export function createDockerBackend(options: DockerOptions, stateDir?: string): DockerBackend {
+  return new DockerBackend(options, stateDir);
 }
 
 /**
@@ -30,7 +31,7 @@ export function createDockerBackend(options: DockerOptions): DockerBackend {
 export function createDockerEnvironment(options: DockerOptions & ShellEnvironmentOptions): BaseEnvironment {
   const { stateDir, onProgress, now, shell, id = randomEnvironmentId(), ...own } = options;
   const { workspace, env, keep } = own;
-  return createShellEnvironment(createDockerBackend({ ...own, id }), {
+  return createShellEnvironment(createDockerBackend({ ...own, id }, stateDir), {
     stateDir,
     id,
     ...(onProgress && { onProgress }),

@@ -2,9 +2,9 @@
 import { isAbsolute, posix, resolve } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import type { CredentialOptions } from "../egress/credentials.ts";
+import type { EgressCredential, EgressPolicy } from "../base.ts";
 import { doorVariables } from "../egress/door.ts";
-import { compilePolicy, type EgressPolicy } from "../egress/policy.ts";
+import { compilePolicy } from "../egress/policy.ts";
 import type { DockerEndpoint } from "./endpoint.ts";
 import type { DockerPool } from "./pool.ts";
 
@@ -41,7 +41,7 @@ export interface DockerOptions {
   /** `none` and allow-lists give the container no network at all; an allow-list also a door to a proxy. @default "open" */
   readonly egress?: EgressPolicy;
   /** Put into requests by the proxy of an allow-list. */
-  readonly credentials?: readonly CredentialOptions[];
+  readonly credentials?: readonly EgressCredential[];
   /** Rules of the linter whose faults are accepted in a container that is attached to. @default none */
   readonly unsafe?: readonly string[];
   /** Variables of every command. They travel with each command and are never part of the container's record. */

@@ -9,6 +9,7 @@ import {
   BaseEnvironment,
   type Command,
   type CommonOptions,
+  type EgressPolicy,
   type EnvironmentFiles,
   type EnvironmentInfo,
   type EnvironmentOutputs,
@@ -170,6 +171,7 @@ class ShellEnvironment extends BaseEnvironment {
 
   info(): EnvironmentInfo {
     const egress = this.#backend.egressReport?.();
+    const { warnings = [] } = this.#backend;
     return {
       id: this.id,
       backend: this.backend,
@@ -179,11 +181,18 @@ class ShellEnvironment extends BaseEnvironment {
       shell: this.#facts?.shell ?? null,
       exposedHostPaths: this.#backend.exposedHostPaths,
       ...(egress && { egress }),
+      ...(warnings.length > 0 && { warnings }),
     };
   }
 
   health(): Promise<Health> {
     return this.#backend.health();
+  }
+
+  override async setEgress(policy: EgressPolicy): Promise<void> {
+    if (this.#stopped) throw this.#stoppedError();
+    if (!this.#backend.setEgress) return super.setEgress(policy);
+    return this.#backend.setEgress(policy);
   }
 
   start(): Promise<void> {
@@ -366,9 +375,21 @@ class ShellEnvironment extends BaseEnvironment {
       const known = toMoorageError(error, "ENVIRONMENT_UNAVAILABLE", "Cannot open a shell");
       const note = this.#generation === generation ? await this.#recover(known) : null;
       if (note === null && this.#generation === generation) throw known;
-      if (note && kind === "system") this.#pendingNotes.push(note);
-      return { worker: await pool().acquire(), notes: note ? [note] : [] };
+      const notes = note ? [note] : [];
+      if (kind === "system") this.#keepNotes(notes);
+      try {
+        return { worker: await pool().acquire(), notes };
+      } catch (again) {
+        // Whoever succeeds is told of the loss.
+        this.#keepNotes(notes);
+        throw again;
+      }
     }
+  }
+
+  /** For the next result of a command, once, though several of our own requests met the same. */
+  #keepNotes(notes: readonly string[]): void {
+    this.#pendingNotes.push(...notes.filter((note) => !this.#pendingNotes.includes(note)));
   }
 
   #recover(error: MoorageError): Promise<string | null> {
@@ -418,6 +439,7 @@ class ShellEnvironment extends BaseEnvironment {
         const { worker, notes } = await this.#acquire("user");
         return { worker, notes: [...this.#pendingNotes.splice(0), ...notes] };
       },
+      keepNotes: (notes) => this.#keepNotes(notes),
       endTree: (worker) => this.#endTree(worker),
       leftBehind: async (worker, orphans, own) => {
         const others = orphans.filter((pid) => !own.includes(pid));

@@ -31,6 +31,8 @@ export interface RunnerHost {
   readonly outputs: OutputStore;
   /** Brings the environment up and gives a worker, with notes when the place had to be made again. */
   acquire(): Promise<{ readonly worker: CallWorker; readonly notes: readonly string[] }>;
+  /** Has the next result tell what a call that was given up meanwhile would have told. */
+  keepNotes(notes: readonly string[]): void;
   /** Ends all processes of the worker's call, and says what survived. */
   endTree(worker: CallWorker): Promise<readonly LeftProcess[]>;
   /** Which of the adopted processes belong to the worker, `own` for certain, with all that they started. */
@@ -410,7 +412,10 @@ async function acquireUnlessStopped(
   const first = await Promise.race([acquiring, stopped]);
   if (typeof first !== "string") return first;
   void acquiring.then(
-    ({ worker }) => host.pool.release(worker),
+    ({ worker, notes }) => {
+      host.keepNotes(notes);
+      host.pool.release(worker);
+    },
     // Nobody waits for this call any more; the next one meets the same failure.
     () => undefined,
   );

@@ -66,8 +66,9 @@ async function checkNamed(options: ToolOptions): Promise<Pick<Findings, "environ
         await environment.exec("true", { abortSignal });
         return environment.health();
       });
-      const { description, workspace, shell } = environment.info();
-      return fromHealth(name, health, `${description}, ${shell ?? "no shell"}, workspace ${workspace}`);
+      const { description, workspace, shell, warnings = [] } = environment.info();
+      const facts = `${description}, ${shell ?? "no shell"}, workspace ${workspace}`;
+      return fromHealth(name, health, [facts, ...warnings.map((text) => `warning: ${text}`)].join("; "));
     });
     environments = await Promise.all(checks);
     const { visible, hidden } = await moorage.tools();
