@@ -4,10 +4,9 @@ import { createServer as createHttpServer } from "node:http";
 import { createServer } from "node:net";
 import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
-import Docker from "dockerode";
 import { afterAll, afterEach, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
-import { createDockerEnvironment, listDocker } from "../../../environments/docker/index.ts";
+import { createDockerEnvironment, listDocker, openEngine } from "../../../environments/docker/index.ts";
 import type { EgressPolicy } from "../../../environments/egress/policy.ts";
 import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "../../host/images.ts";
 import { portOf } from "./network.ts";
@@ -31,7 +30,7 @@ function make(egress: EgressPolicy, image = WORKBENCH_IMAGE, more: { keep?: bool
 /** Containers that carry an environment's label, doors included. */
 async function containersOf(id: string) {
   const filters = { label: [`moorage.environment=${id}`] };
-  return await new Docker().listContainers({ all: true, filters });
+  return await (await openEngine()).docker.listContainers({ all: true, filters });
 }
 
 describeWithEngine("egress of a container", () => {
@@ -134,7 +133,7 @@ for name in ["random-name.test", "allowed.test", "${"a".repeat(40)}.attacker.tes
     const listed = (await listDocker()).filter((entry) => entry.environment === environment.id);
     expect(listed.map(({ isDoor }) => isDoor)).toEqual([false]);
     const door = own.find(({ Labels }) => Labels["moorage.role"] === "door");
-    await new Docker().getContainer(door?.Id ?? "").remove({ force: true });
+    await (await openEngine()).docker.getContainer(door?.Id ?? "").remove({ force: true });
     expect(
       await run(
         "curl -sS http://allowed.test/ 2>&1; curl -sS --noproxy '*' --max-time 5 http://192.0.2.1/ 2>&1",
@@ -149,7 +148,7 @@ for name in ["random-name.test", "allowed.test", "${"a".repeat(40)}.attacker.tes
     await environment.start();
     const own = await containersOf(environment.id);
     const main = own.find(({ Labels }) => Labels["moorage.role"] === undefined);
-    await new Docker().getContainer(main?.Id ?? "").remove({ force: true });
+    await (await openEngine()).docker.getContainer(main?.Id ?? "").remove({ force: true });
     expect(await run("curl -sS http://denied.test/")).toMatch(/EGRESS_DENIED/);
     expect((await containersOf(environment.id)).length).toBe(2);
   });
@@ -169,7 +168,7 @@ for name in ["random-name.test", "allowed.test", "${"a".repeat(40)}.attacker.tes
       expect((await containersOf(id)).length).toBe(1);
     } finally {
       for (const { Id } of await containersOf(id))
-        await new Docker().getContainer(Id).remove({ force: true });
+        await (await openEngine()).docker.getContainer(Id).remove({ force: true });
     }
   });
 });
