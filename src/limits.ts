@@ -70,6 +70,9 @@ export const limits = {
   /** A failure without an earlier success is probed again after this, milliseconds. */
   availabilityRetryMs: 2_500,
 
+  /** An environment whose start failed is started again after this while somebody asks for its tools, milliseconds. */
+  startRetryMs: 30_000,
+
   /** Loading one tool module, milliseconds; one that never finishes is reported and left out. */
   toolModuleTimeoutMs: 10_000,
   /** Description of a tool, characters: providers cut or refuse longer ones. */

@@ -14,11 +14,11 @@ export async function mcp(options: ToolOptions): Promise<number> {
   globalThis.console = new Console(process.stderr);
   if (process.stdin.isTTY)
     printLine("moor: An MCP client is expected on stdin; see docs/mcp.md. Ctrl-D ends this");
-  return withMoorage(options, async ({ moorage, lifetime: { abortSignal } }) => {
+  return withMoorage(options, async ({ moorage, lifetime: { abortSignal }, start }) => {
     const transport = new StdioTransport();
     const onError = (error: Error): void => printLine(`moor: mcp: ${error.message}`);
     // Not before a client lists: some start a second server only to ask which protocol it speaks.
-    const onList = (): void => startInBackground(moorage.environment());
+    const onList = (): void => startInBackground(start);
     const connection = serveStdio(() => createMcpServer(moorage, { version: version(), onError, onList }), {
       transport,
       onerror: onError,
@@ -32,8 +32,8 @@ export async function mcp(options: ToolOptions): Promise<number> {
 }
 
 /** So that the first call finds it ready. A failure is told by that call, which tries again. */
-function startInBackground(environment: { start(): Promise<void> }): void {
-  environment.start().catch((error: unknown) => {
+function startInBackground(start: () => Promise<void>): void {
+  start().catch((error: unknown) => {
     printLine(`moor: mcp: ${error instanceof Error ? error.message : String(error)}`);
   });
 }

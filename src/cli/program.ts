@@ -125,7 +125,7 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
   tools(program.command("call"))
     .summary("make one tool call")
     .description(
-      "Makes one tool call through the whole pipeline and prints its result, a JSON object, as a model gets it. Ends with 1 when the result is a failure.",
+      "Makes one tool call through the whole pipeline and prints its result, a JSON object, as a model gets it. What the call started, a background process above all, ends with it: `moor mcp` keeps a session, and `moor batch` makes several calls in one. Ends with 1 when the result is a failure.",
     )
     .argument("<tool>", "name of the tool; `moor tools` lists them")
     .argument("<arguments>", "its arguments as a JSON object, or - to read them from stdin")
@@ -142,7 +142,7 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
   tools(program.command("batch"))
     .summary("make the tool calls of a model's message")
     .description(
-      "Makes the tool calls of a model's message and prints a `tool` message for each, one JSON object per line, in the order of the calls. Takes an assistant message with tool_calls, an array of tool calls or of messages, or one of those per line. Ends with 1 when a result is a failure.",
+      "Makes the tool calls of a model's message and prints a `tool` message for each, one JSON object per line, in the order of the calls, which share a shell session in each environment. What they started ends with the last. Takes an assistant message with tool_calls, an array of tool calls or of messages, or one of those per line. Ends with 1 when a result is a failure.",
     )
     .argument("<file>", "file with the calls, or - for stdin")
     .addOption(json("print one JSON array instead of lines"))
@@ -161,7 +161,7 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
   tools(program.command("tools"))
     .summary("list the tools that a model sees, and why others are hidden")
     .description(
-      "Lists the tools that a model sees. What is hidden, and why, goes to stderr, or into the JSON object.",
+      "Lists the tools that a model sees. Environments are started for it, since only that shows whether they can be had. What is hidden, and why, goes to stderr, or into the JSON object.",
     )
     .addOption(
       new Option("--format <api>", `print the tools as this API takes them: ${FORMATS.join(", ")}`).argParser(
@@ -399,10 +399,14 @@ export function usageError(error: unknown, program: Command): unknown {
   if (error.exitCode === 0) return null;
   const command = commandOf(program);
   const help = `\`moor${path(command)} --help\``;
-  const message = sentence(error.message);
   const [, word = ""] = /'([^']*)'/.exec(error.message) ?? [];
   if (error.code === "commander.help") {
-    return badUsage("Which command is missing", `Choose one of ${names(command)}; ${help} explains them.`);
+    const asked =
+      program.args[0] === "help"
+        ? program.args.find((each) => !each.startsWith("-") && each !== "help")
+        : undefined;
+    if (asked !== undefined) return badWord(`Unknown command "${asked}"`, asked, commandNames(command), help);
+    return badUsage("No command is named", `Choose one of ${names(command)}; ${help} explains them.`);
   }
   if (error.code === "commander.unknownOption") {
     const options = command
@@ -414,7 +418,28 @@ export function usageError(error: unknown, program: Command): unknown {
   if (error.code === "commander.unknownCommand") {
     return badWord(`Unknown command "${word}"`, word, commandNames(command), help);
   }
-  return badUsage(message, `${help} shows how it is used.`);
+  return badUsage(complaint(error, word), `${help} shows how it is used.`);
+}
+
+/** The parser's other complaints in our words. @param word what the parser quotes: an argument or an option */
+function complaint({ code, message }: CommanderError, word: string): string {
+  const [option = word] = word.match(/--[a-z-]+/) ?? [];
+  switch (code) {
+    case "commander.missingArgument":
+      return `Argument <${word}> is missing`;
+    case "commander.optionMissingArgument":
+      return `Option ${option} needs a value`;
+    case "commander.excessArguments":
+      return "There are more arguments than the command takes";
+    case "commander.invalidArgument": {
+      // error: option '-t, --timeout <seconds>' argument 'soon' is invalid. Give seconds …
+      const [, value = "", reason = ""] =
+        /argument '([\s\S]*)' is invalid\.\s*([\s\S]*)$/.exec(message) ?? [];
+      return `Cannot use "${value}" for ${option}: ${reason.replace(/^G/, "g").replace(/\.$/, "")}`;
+    }
+    default:
+      return sentence(message);
+  }
 }
 
 function badWord(message: string, word: string, valid: readonly string[], help: string): MoorageError {

@@ -18,7 +18,10 @@ import { createInstructions } from "./instructions.ts";
 import { createProgressReporter } from "./progress.ts";
 
 /** What this server needs of a runtime. */
-export type McpRuntime = Pick<Moorage, "tools" | "call" | "onEvent" | "environment" | "environments">;
+export type McpRuntime = Pick<
+  Moorage,
+  "tools" | "call" | "start" | "onEvent" | "environment" | "environments"
+>;
 
 export interface McpServerOptions {
   readonly version: string;
@@ -119,13 +122,10 @@ async function stillStarting(
   const limit = AbortSignal.any([abortSignal, done.signal]);
   try {
     const waited = sleep(limits.mcpYieldMs, "waited", { signal: limit }).catch(() => "aborted");
-    const settled = runtime
-      .environment(name)
-      .start()
-      .then(
-        () => "settled",
-        () => "settled",
-      );
+    const settled = runtime.start(name).then(
+      () => "settled",
+      () => "settled",
+    );
     if ((await Promise.race([settled, waited])) !== "waited") return null;
     return new MoorageError("TOOL_UNAVAILABLE", `Environment "${name}" is still starting${step}`, {
       suggestion: "Nothing was run; call again in a while.",
