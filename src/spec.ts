@@ -56,7 +56,8 @@ export const FORMS: Readonly<Record<BackendName, Form>> = {
   },
   "docker+attach": {
     usage: "docker+attach:CONTAINER",
-    options: [...COMMON, "user", "unsafe"],
+    // Kept it is in any case.
+    options: ["workspace", "egress", "id", "user", "unsafe"],
     parse: (target, options, spec) => ({
       backend: "docker+attach",
       container: required(target, spec, "container", CONTAINER_NAME),
