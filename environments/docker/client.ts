@@ -204,7 +204,7 @@ function facts(error: unknown): { status: number | undefined; code: string; text
       ? body.message
       : Buffer.isBuffer(body) && body.length > 0
         ? body.toString("utf8").slice(0, 2000)
-        : error.message;
+        : error.message.replace(/^\(HTTP code \d+\) [^-]* - /, "");
   return { status, code, text: said.trim() || `status ${status}` };
 }
 
