@@ -40,6 +40,13 @@ export interface JsonOption {
   readonly json?: boolean;
 }
 
+export interface McpOptions extends ToolOptions {
+  /** Port; undefined for stdin and stdout. */
+  readonly http?: number;
+  readonly host: string;
+  readonly tokenEnv: string;
+}
+
 export interface ServeOptions extends JsonOption {
   readonly environment?: string;
   readonly host: string;
@@ -177,9 +184,20 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
     });
 
   tools(program.command("mcp"))
-    .summary("serve the tools over MCP on stdin and stdout")
+    .summary("serve the tools over MCP, on stdin and stdout or over HTTP")
     .description(
-      "Serves the tools to an MCP client on stdin and stdout. The first environment starts when the client lists the tools, others at their first call. When the client goes away everything is ended and removed.",
+      "Serves the tools to an MCP client on stdin and stdout. The first environment starts when the client lists the tools, others at their first call. When the client goes away everything is ended and removed. With --http it serves clients that come and go, until a signal; each must send the token.",
+    )
+    .option("--http <port>", "serve over streamable HTTP on this port instead; 0 takes a free one", port)
+    .option(
+      "--host <address>",
+      "with --http: listen on this address, and answer to no other name",
+      "127.0.0.1",
+    )
+    .option(
+      "--token-env <name>",
+      "with --http: variable that holds the token clients must send; one is made and shown where it is not set",
+      "MOORAGE_MCP_TOKEN",
     )
     .addHelpText(
       "after",
@@ -188,7 +206,7 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
         "What a client's configuration names as its command: tools that work in a container on this folder.",
       ),
     )
-    .action(async (options: ToolOptions) => {
+    .action(async (options: McpOptions) => {
       const { mcp } = await import("./mcp.ts");
       finish(await mcp(options));
     });

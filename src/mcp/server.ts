@@ -25,6 +25,8 @@ export type McpRuntime = Pick<
 
 export interface McpServerOptions {
   readonly version: string;
+  /** Whose shell session calls use. @default the runtime's own default */
+  readonly caller?: string;
   /** Told of every listing, after its answer: a client that lists will call. */
   readonly onList?: () => void;
   /** Told what goes wrong beside the protocol: a message that cannot be sent, a broken one that came. */
@@ -54,7 +56,7 @@ export function createMcpServer(runtime: McpRuntime, options: McpServerOptions):
     return { tools: [...tools] };
   });
   server.setRequestHandler("tools/call", (request, context) =>
-    callTool(runtime, request.params.name, request.params.arguments ?? {}, context),
+    callTool(runtime, request.params.name, request.params.arguments ?? {}, context, options.caller),
   );
   const unlisten = runtime.onEvent((event) => {
     // A client that has not listed has nothing that could have changed.
@@ -73,10 +75,11 @@ async function callTool(
   name: string,
   args: Readonly<Record<string, unknown>>,
   context: ServerContext,
+  caller: string | undefined,
 ): Promise<CallToolResult> {
   const { signal: abortSignal, _meta, notify } = context.mcpReq;
   const progressToken = _meta?.progressToken;
-  const call = { name, arguments: args };
+  const call = { name, arguments: args, ...(caller !== undefined && { caller }) };
   if (progressToken === undefined) {
     const unready = await stillStarting(runtime, name, args.environment, abortSignal);
     if (unready) return failure(unready.report());

@@ -34,7 +34,7 @@ describe("words of the command line", () => {
       'Two environments are called "local"; write name=local',
       "moor --help",
     ],
-    [["mcp", "--http", "80"], 'Unknown option "--http"', "moor mcp --help"],
+    [["mcp", "--http", "x"], 'Cannot use "x" for --http: give a port', "moor mcp --help"],
     [["call", "terminal"], "Argument <arguments> is missing", "moor call --help"],
     [["ps", "everything"], "more arguments than the command takes", "moor ps --help"],
     [[], "No command is named", "exec, call, batch"],
