@@ -58,7 +58,10 @@ export function checkKnown(word: string, configured: readonly string[]): void {
       message,
       configured.length > 0
         ? {}
-        : { suggestion: "Write a specification such as docker:IMAGE, or name the file that has it with --config." },
+        : {
+            suggestion:
+              "Write a specification such as docker:IMAGE, or name the file that has it with --config.",
+          },
     );
   }
   parseSpec(word);

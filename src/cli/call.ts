@@ -20,7 +20,8 @@ export async function call(tool: string, args: string, options: ToolOptions): Pr
     if (options.json) printJson(value);
     else printText(JSON.stringify(value, null, 2));
     if (result.ok) {
-      if (RUNS_ON.some((key) => key in result.content)) {
+      const kept = options.environment?.some((spec) => /[?&]keep(?:=true)?(?:&|$)/.test(spec)) ?? false;
+      if (!kept && RUNS_ON.some((key) => key in result.content)) {
         printLine(
           "moor: What this call started ends with this command, unless its environment is kept (?keep)",
         );

@@ -92,7 +92,7 @@ export async function serveMcpHttp(options: McpHttpOptions): Promise<McpHttpServ
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     throw new MoorageError("INVALID_ARGUMENTS", `Cannot listen at ${host}:${port}: ${reason}`, {
-      suggestion: "Choose another port, or 0 for a free one.",
+      suggestion: "Choose an address of this machine and another port; 0 takes a free one.",
       cause: error,
     });
   }

@@ -33,7 +33,8 @@ const NO_RESOURCES = "the server offers tools and no resources";
 const NO_PROMPTS = "the server offers tools and no prompts";
 const NO_CLIENT_REQUESTS = "no tool asks the client for anything";
 const JSON_ONLY = "results of tools are JSON objects";
-const BRIDGED = "the bridge to the suite carries no more than it needs; mcp-over-http.test.ts asks `moor mcp --http`";
+const BRIDGED =
+  "the bridge to the suite carries no more than it needs; mcp-over-http.test.ts asks `moor mcp --http`";
 
 const NOT_APPLICABLE: Readonly<Record<string, string>> = {
   "logging-set-level": "logs go to stderr; the logging capability is deprecated and not declared",
