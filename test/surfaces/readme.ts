@@ -9,15 +9,10 @@ export function codeOf(language: "sh" | "ts"): readonly string[] {
   return [...fences].map(([, code = ""]) => code);
 }
 
-/** The words after `bin/moor` of the one line that begins so. */
+/** The words after `bin/moor` of the first line that begins so. */
 export function moorWords(beginning: string): readonly string[] {
-  const lines = codeOf("sh")
-    .flatMap((code) => code.split("\n"))
-    .filter((line) => line.startsWith(`bin/moor ${beginning}`));
-  const [line = ""] = lines;
-  if (lines.length !== 1) throw new Error(`The README has ${lines.length} lines "bin/moor ${beginning}"`);
-  return line
-    .replace(/ +#.*$/, "")
-    .split(" ")
-    .slice(1);
+  const lines = codeOf("sh").flatMap((code) => code.split("\n"));
+  const line = lines.find((each) => each.startsWith(`bin/moor ${beginning}`));
+  if (line === undefined) throw new Error(`The README has no line "bin/moor ${beginning}"`);
+  return line.replace(/ +#.*$/, "").split(" ").slice(1);
 }
