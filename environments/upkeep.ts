@@ -147,8 +147,7 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
     {
       backend: "ssh",
       forms: ["ssh://[user@]host[:port][/workspace]"],
-      // Every host answers for itself, once it is named.
-      check: async () => ({ healthy: true }),
+      check: async () => ({ healthy: true, detail: "each host answers for itself, once it is named" }),
       list: async () => {
         const { listSsh } = await import("./ssh/index.ts");
         const entries = await listSsh({ stateDir });

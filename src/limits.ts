@@ -16,6 +16,8 @@ export const limits = {
   mcpProgressEveryMs: 250,
   /** A silent MCP call shows that it lives this often, milliseconds; clients give up at 60 s of silence. */
   mcpHeartbeatMs: 10_000,
+  /** A session over HTTP that nobody has used or listened to for this long ends, milliseconds. */
+  mcpSessionIdleMs: 3_600_000,
   /** Cleaning up after a signal or the end of a command, milliseconds; then we leave with what is left named. */
   shutdownMs: 12_000,
 
@@ -69,6 +71,9 @@ export const limits = {
   availabilityGraceMs: 60_000,
   /** A failure without an earlier success is probed again after this, milliseconds. */
   availabilityRetryMs: 2_500,
+
+  /** An environment whose start failed is started again after this while somebody asks for its tools, milliseconds. */
+  startRetryMs: 30_000,
 
   /** Loading one tool module, milliseconds; one that never finishes is reported and left out. */
   toolModuleTimeoutMs: 10_000,

@@ -103,6 +103,8 @@ class ShellEnvironment extends BaseEnvironment {
   /** Told with the next result of a command: what a start or a request of our own met. */
   readonly #pendingNotes: string[] = [];
   #starting: Promise<void> | null = null;
+  /** Why the place has not come up yet; the backend, which it stands on, may be well all the same. */
+  #startFailure: MoorageError | null = null;
   #stopped: Promise<void> | null = null;
   #recovering: Promise<string | null> | null = null;
   /** Told to every call once; a session learns of a loss that another call met. */
@@ -185,8 +187,16 @@ class ShellEnvironment extends BaseEnvironment {
     };
   }
 
-  health(): Promise<Health> {
-    return this.#backend.health();
+  async health(): Promise<Health> {
+    const health = await this.#backend.health();
+    if (!health.healthy) {
+      // An outage that shows here explains the failed start, and its end is seen here too.
+      this.#startFailure = null;
+      return health;
+    }
+    if (this.#startFailure === null) return health;
+    const { code, message, suggestion } = this.#startFailure;
+    return { healthy: false, code, reason: message, suggestion, neverStarted: true };
   }
 
   override async setEgress(policy: EgressPolicy): Promise<void> {
@@ -197,10 +207,17 @@ class ShellEnvironment extends BaseEnvironment {
 
   start(): Promise<void> {
     if (this.#stopped) return Promise.reject(this.#stoppedError());
-    this.#starting ??= this.#start().catch((error: unknown) => {
-      this.#starting = null;
-      throw error;
-    });
+    this.#starting ??= this.#start().then(
+      () => {
+        this.#startFailure = null;
+      },
+      (error: unknown) => {
+        this.#starting = null;
+        const failure = toMoorageError(error, "ENVIRONMENT_UNAVAILABLE", "Cannot start");
+        if (!this.#stopped && failure.code !== "ABORTED") this.#startFailure = failure;
+        throw error;
+      },
+    );
     return this.#starting;
   }
 
