@@ -102,12 +102,16 @@ export class YieldedProcess implements EnvironmentProcess {
   async kill(): Promise<{ readonly info: ProcessInfo; readonly survivors: readonly LeftProcess[] }> {
     if (this.#end) return { info: await this.info(), survivors: [] };
     this.#killed = true;
-    const survivors = await this.#command.withWorker((worker) => this.#host.endTree(worker));
-    await Promise.race([
-      this.#command.end,
-      new Promise((resolve) => setTimeout(resolve, limits.killGraceMs)),
-    ]);
-    return { info: await this.info(), survivors: survivors ?? [] };
+    const survivors = (await this.#command.withWorker((worker) => this.#host.endTree(worker))) ?? [];
+    // With nothing left of it, its end is on the way, however slow the way is.
+    const patienceMs = survivors.length === 0 ? limits.openTimeoutMs : limits.killGraceMs;
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise((resolve) => {
+      timer = setTimeout(resolve, patienceMs);
+    });
+    await Promise.race([this.#command.end, late]);
+    clearTimeout(timer);
+    return { info: await this.info(), survivors };
   }
 
   async wait(condition: WaitCondition = {}): Promise<WaitOutcome> {

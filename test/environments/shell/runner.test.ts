@@ -47,6 +47,7 @@ describe("a yielded command", () => {
       explainExit: async () => null,
       refusalsSince: () => [],
       takeNotes: () => [],
+      keepNotes: () => {},
     };
     const controller = new AbortController();
     const { result } = await runCommand(host, {
