@@ -14,5 +14,8 @@ export function moorWords(beginning: string): readonly string[] {
   const lines = codeOf("sh").flatMap((code) => code.split("\n"));
   const line = lines.find((each) => each.startsWith(`bin/moor ${beginning}`));
   if (line === undefined) throw new Error(`The README has no line "bin/moor ${beginning}"`);
-  return line.replace(/ +#.*$/, "").split(" ").slice(1);
+  return line
+    .replace(/ +#.*$/, "")
+    .split(" ")
+    .slice(1);
 }
