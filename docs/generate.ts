@@ -160,19 +160,29 @@ interface SchemaPart {
   readonly description?: string;
   readonly properties?: Readonly<Record<string, SchemaPart>>;
   readonly additionalProperties?: SchemaPart | false;
+  readonly items?: SchemaPart;
   readonly anyOf?: readonly SchemaPart[];
+}
+
+/** The forms that a value may have. */
+function formsOf(part: SchemaPart | false | undefined): readonly SchemaPart[] {
+  return part ? (part.anyOf ?? [part]) : [];
 }
 
 /** The keys of the configuration file, those within others after them. */
 function schemaRows(): readonly string[] {
+  const kindOf = ({ type = "" }: SchemaPart): string => ({ array: "list", object: "map" })[type] ?? type;
+  const within = (form: SchemaPart, at: string): readonly string[] => [
+    ...rows(form, `${at}.`),
+    ...formsOf(form.items).flatMap((each) => rows(each, `${at}[].`)),
+    ...formsOf(form.additionalProperties).flatMap((each) => rows(each, `${at}.NAME.`)),
+  ];
   const rows = (part: SchemaPart, path: string): readonly string[] =>
     Object.entries(part.properties ?? {}).flatMap(([name, inner]) => {
-      const at = `${path}${name}`;
-      const entry = inner.additionalProperties ? inner.additionalProperties : undefined;
-      const map = entry?.anyOf?.find(({ type }) => type === "object");
-      const kind = inner.type === "array" ? "list" : inner.type === "object" ? "map" : inner.type;
-      const row = `| \`${at}\` | ${kind} | ${inner.description ?? ""} |`;
-      return [row, ...(map ? rows(map, `${at}.NAME.`) : [])];
+      const forms = formsOf(inner);
+      const kinds = [...new Set(forms.map(kindOf))].join(" or ");
+      const row = `| \`${path}${name}\` | ${kinds} | ${inner.description ?? ""} |`;
+      return [row, ...forms.flatMap((form) => within(form, `${path}${name}`))];
     });
   // What the library writes for an object is a schema of an object.
   return rows(toJsonSchema(CONFIG, "input") as SchemaPart, "");

@@ -1,6 +1,6 @@
 /** What the caller says about a remote sandbox, and what is missing. */
 import { MoorageError } from "../../src/errors.ts";
-import type { EgressPolicy } from "../egress/policy.ts";
+import type { EgressPolicy } from "../base.ts";
 import { toNetworkPolicy } from "./policy.ts";
 
 /** Outbound network: all of it, none, or what is listed: hosts, `*.` hosts and address ranges, without ports. */
