@@ -1,16 +1,23 @@
 /** The life of a Docker environment: which container it has, how it gets one, loses it and gets another. */
 import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import type { Capability, EgressReport, EnvironmentProgress, Health } from "../base.ts";
-import type { CredentialOptions } from "../egress/credentials.ts";
-import { EgressGate, reportOf } from "../egress/gate.ts";
+import type {
+  Capability,
+  EgressCredential,
+  EgressPolicy,
+  EgressReport,
+  EnvironmentProgress,
+  Health,
+} from "../base.ts";
+import { EgressGate, reportOf, requireChangeable } from "../egress/gate.ts";
 import type { Recovery, ShellBackend } from "../shell/backend.ts";
 import type { ShellStream, StreamRequest } from "../shell/stream.ts";
 import { attachContainer, endOurProcesses } from "./attach.ts";
 import { DockerClient } from "./client.ts";
 import type { DockerContainer } from "./container.ts";
 import { createContainer, DEFAULT_WORKSPACE } from "./create.ts";
-import { type Door, openDoor, requireLocal } from "./door.ts";
+import { openDoor, requireLocal } from "./door.ts";
+import { DoorKeeper } from "./door-keeper.ts";
 import { probe } from "./health.ts";
 import { findKept, revive, works } from "./keep.ts";
 import { newSessionToken } from "./labels.ts";
@@ -39,12 +46,16 @@ export class DockerBackend implements ShellBackend {
   readonly #pool: DockerPool | null;
   /** Whether the pool lives and ends with this environment. */
   readonly #ownsPool: boolean;
-  readonly #credentials: readonly CredentialOptions[];
+  readonly #credentials: readonly EgressCredential[];
+  /** Folder for the record of a gate; none without. */
+  readonly #stateDir: string | null;
+  /** The policy it was made with, or was given since. */
+  #egress: EgressPolicy;
   #container: DockerContainer | null = null;
   /** The proxy of an allow-list, and the container's way to it. */
   #gate: EgressGate | null = null;
   #gateFolder = "";
-  #door: Door | null = null;
+  #door: DoorKeeper | null = null;
   /** The last container that a recovery made. */
   #remade: DockerContainer | null = null;
   #memory: OutOfMemory | null = null;
@@ -54,8 +65,10 @@ export class DockerBackend implements ShellBackend {
   #stopped = true;
 
   /** @throws {MoorageError} INVALID_SPEC, UNSUPPORTED */
-  constructor(options: DockerOptions) {
+  constructor(options: DockerOptions, stateDir: string | null = null) {
     this.#settings = checkOptions(options);
+    this.#egress = this.#settings.egress;
+    this.#stateDir = stateDir;
     const { endpoint, pool } = options;
     this.#client = new DockerClient(endpoint ? () => endpoint : undefined);
     this.#environment = this.#settings.id ?? newSessionToken();
@@ -87,6 +100,10 @@ export class DockerBackend implements ShellBackend {
     return this.#container?.facts.hostPaths ?? (mount === null ? [] : [mount]);
   }
 
+  get warnings(): readonly string[] {
+    return this.#container?.warnings ?? [];
+  }
+
   /** Id of the container at the moment; null when there is none. */
   get containerId(): string | null {
     return this.#container?.facts.id ?? null;
@@ -100,7 +117,12 @@ export class DockerBackend implements ShellBackend {
     if (typeof egress !== "string") {
       requireLocal(this.#client);
       if (!this.#gate) {
-        this.#gate = await EgressGate.open({ policy: egress, credentials: this.#credentials });
+        const stateDir = this.#stateDir;
+        this.#gate = await EgressGate.open({
+          policy: this.#egress,
+          credentials: this.#credentials,
+          ...(stateDir !== null && { record: { stateDir, id: this.#environment } }),
+        });
         this.#gateFolder = await this.#gate.openSocket();
       }
     }
@@ -113,11 +135,17 @@ export class DockerBackend implements ShellBackend {
   }
 
   egressReport(): EgressReport | null {
-    return reportOf(this.#settings.egress, this.#gate);
+    return reportOf(this.#egress, this.#gate);
+  }
+
+  setEgress(policy: EgressPolicy): void {
+    requireChangeable(this.#settings.egress, policy);
+    this.#gate?.setPolicy(policy);
+    this.#egress = policy;
   }
 
   refusalsSince(startedAt: number): readonly string[] {
-    return this.#gate?.refusalsSince(startedAt) ?? [];
+    return [...(this.#door?.notesSince(startedAt) ?? []), ...(this.#gate?.refusalsSince(startedAt) ?? [])];
   }
 
   async stop(options: { readonly keep: boolean }): Promise<void> {
@@ -183,7 +211,9 @@ export class DockerBackend implements ShellBackend {
       await old?.close();
       const identity = { environment: this.#environment, session: this.#session };
       try {
-        this.#door = await openDoor(this.#client, container, this.#gateFolder, identity);
+        this.#door = await DoorKeeper.open(this.#client, () =>
+          openDoor(this.#client, container, this.#gateFolder, identity),
+        );
       } catch (error) {
         await this.#release(container, this.#settings.keep);
         throw error;

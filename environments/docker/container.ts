@@ -33,6 +33,8 @@ export class DockerContainer {
   readonly watch: ContainerWatch;
   /** Variables of every program in it, beneath those of the request. */
   env: Readonly<Record<string, string>> = {};
+  /** What the linter found in one that was joined, and was accepted. */
+  warnings: readonly string[] = [];
   /** Who commands run as, when it is not the user of its record. */
   user: string | undefined;
   /** Whether a program in it ever said something; what never worked is not made again. */

@@ -35,6 +35,8 @@ export interface LaunchRequest {
   readonly pty: PtySize | null;
   readonly stdin: boolean;
   readonly environmentId: string;
+  /** Variable that marks what a worker started: the process is none of the launching worker's. */
+  readonly markerName: string;
 }
 
 /** A command text up to this goes into one argument; Linux allows 131,071 bytes. */
@@ -94,7 +96,7 @@ MOORAGE_SH=$(command -v sh) || MOORAGE_SH=/bin/sh
 MOORAGE_COMMAND_SHELL=${system.shell === "bash" ? '$(command -v bash || printf %s "$BASH")' : "$MOORAGE_SH"}
 MOORAGE_LOGIN_SHELL=\${SHELL-}
 export MOORAGE_SH MOORAGE_COMMAND_SHELL MOORAGE_LOGIN_SHELL MOORAGE_UMASK
-export MOORAGE_WORKER=${quote(processWorkerId(request.environmentId))}
+export ${request.markerName}=${quote(processWorkerId(request.environmentId))}
 exec 7<>"$d/done" 5<>"$d/ready" 4<"$d/ready"
 exec 2>/dev/null
 (

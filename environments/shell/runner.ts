@@ -31,10 +31,16 @@ export interface RunnerHost {
   readonly outputs: OutputStore;
   /** Brings the environment up and gives a worker, with notes when the place had to be made again. */
   acquire(): Promise<{ readonly worker: CallWorker; readonly notes: readonly string[] }>;
+  /** Has the next result tell what a call that was given up meanwhile would have told. */
+  keepNotes(notes: readonly string[]): void;
   /** Ends all processes of the worker's call, and says what survived. */
   endTree(worker: CallWorker): Promise<readonly LeftProcess[]>;
-  /** Which of the adopted processes belong to the worker, with all that they started. */
-  leftBehind(worker: CallWorker, orphans: readonly number[]): Promise<readonly LeftProcess[]>;
+  /** Which of the adopted processes belong to the worker, `own` for certain, with all that they started. */
+  leftBehind(
+    worker: CallWorker,
+    orphans: readonly number[],
+    own: readonly number[],
+  ): Promise<readonly LeftProcess[]>;
   /** Resolves when the worker's processes are gone. */
   gone(worker: CallWorker): Promise<void>;
   adopt(yielded: YieldedCommand): string;
@@ -406,7 +412,10 @@ async function acquireUnlessStopped(
   const first = await Promise.race([acquiring, stopped]);
   if (typeof first !== "string") return first;
   void acquiring.then(
-    ({ worker }) => host.pool.release(worker),
+    ({ worker, notes }) => {
+      host.keepNotes(notes);
+      host.pool.release(worker);
+    },
     // Nobody waits for this call any more; the next one meets the same failure.
     () => undefined,
   );
@@ -432,7 +441,7 @@ async function settle(host: RunnerHost, worker: CallWorker, end: CallEnd): Promi
     host.pool.release(worker);
     return [];
   }
-  const left = await host.leftBehind(worker, end.newOrphans);
+  const left = await host.leftBehind(worker, end.newOrphans, end.ownOrphans ?? []);
   if (left.length === 0) host.pool.release(worker);
   else host.pool.retire(worker, host.gone(worker));
   return left;

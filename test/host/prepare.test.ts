@@ -1,5 +1,6 @@
 import { execFile } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -33,7 +34,7 @@ it("prepare says which backend is not tested, and why, and passes when none is r
   expect(run.exitCode).toBe(0);
   expect(run.stdout).toMatch(/^host: local: ready$/m);
   expect(run.stdout).toMatch(
-    /^host: docker: not tested: the engine at DOCKER_HOST=unix:\S+none\.sock does not answer: .*ENOENT/m,
+    /^host: docker: not tested: the engine at unix:\S+none\.sock \(from DOCKER_HOST\) does not answer: .*ENOENT/m,
   );
 });
 
@@ -43,7 +44,19 @@ it("prepare fails when a required backend cannot be tested", async () => {
     "--check",
   );
   expect(run.exitCode).toBe(1);
-  expect(run.stderr).toMatch(/^host: required, but not tested: docker: the engine at DOCKER_HOST/m);
+  expect(run.stderr).toMatch(
+    /^host: required, but not tested: docker: the engine at unix:\S+ \(from DOCKER_HOST\)/m,
+  );
+});
+
+it("prepare looks for the engine where the docker command would: in the chosen context", async () => {
+  const meta = join(folder, "contexts/meta", createHash("sha256").update("team").digest("hex"));
+  await mkdir(meta, { recursive: true });
+  const endpoint = { Host: `unix://${folder}/team.sock` };
+  await writeFile(join(meta, "meta.json"), JSON.stringify({ Name: "team", Endpoints: { docker: endpoint } }));
+  await writeFile(join(folder, "config.json"), JSON.stringify({ currentContext: "team" }));
+  const run = await prepare({ DOCKER_HOST: "", DOCKER_CONTEXT: "", DOCKER_CONFIG: folder }, "--check");
+  expect(run.stdout).toMatch(/docker: not tested: the engine at unix:\S+team\.sock \(from context "team"/);
 });
 
 it("prepare does not wait for an engine that accepts and never answers", async () => {

@@ -89,12 +89,12 @@ async function supplyPrograms(log: (line: string) => void, mayChange: boolean): 
 }
 
 async function supplyImages(
-  { docker }: Extract<EngineState, { available: true }>,
+  { engine }: Extract<EngineState, { available: true }>,
   log: (line: string) => void,
   mayChange: boolean,
 ): Promise<BackendStatus> {
   try {
-    const images = mayChange ? await buildImages({ docker, onProgress: log }) : await listImages({ docker });
+    const images = mayChange ? await buildImages({ engine, onProgress: log }) : await listImages({ engine });
     const absent = images.filter(({ id }) => id === null);
     if (absent.length === 0) return { tested: true };
     return untested(`image ${absent.map(({ tag }) => tag).join(", ")} is not built`);
