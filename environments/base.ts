@@ -504,6 +504,8 @@ export type Health =
       readonly code: ErrorCode;
       readonly reason: string;
       readonly suggestion?: string;
+      /** Its own start failed, and none has succeeded: what worked before was only what it stands on. */
+      readonly neverStarted?: true;
     };
 
 /** Full outputs of commands whose captured text was cut, kept on the host for `limits.spillMaxAgeMs`. */

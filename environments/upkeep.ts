@@ -147,8 +147,7 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
     {
       backend: "ssh",
       forms: ["ssh://[user@]host[:port][/workspace]"],
-      // Every host answers for itself, once it is named.
-      check: async () => ({ healthy: true }),
+      check: async () => ({ healthy: true, detail: "each host answers for itself, once it is named" }),
       list: async () => {
         const { listSsh } = await import("./ssh/index.ts");
         const entries = await listSsh({ stateDir });
@@ -162,6 +161,26 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
           backend: "ssh",
           removed: problem === null ? [`processes on ${description}`] : [],
           left: problem === null ? [] : [`processes on ${description}: ${problem}`],
+        }));
+      },
+    },
+    {
+      backend: "vercel",
+      forms: ["vercel[:NAME]"],
+      check: async () => (await import("./vercel/index.ts")).checkVercel(),
+      list: async () => {
+        const { listVercel } = await import("./vercel/index.ts");
+        const entries = await listVercel({ stateDir });
+        return entries.map((entry) => ({ ...entry, backend: "vercel", workspace: null, processes: [] }));
+      },
+      reap: async () => {
+        const { reapVercel } = await import("./vercel/index.ts");
+        const reaped = await reapVercel({ stateDir });
+        return reaped.map(({ id, name, problem }) => ({
+          id,
+          backend: "vercel",
+          removed: problem === null ? [`sandbox ${name}`] : [],
+          left: problem === null ? [] : [`sandbox ${name}: ${problem}`],
         }));
       },
     },

@@ -17,7 +17,7 @@ import { type Clock, systemClock } from "./clock.ts";
 import { type Config, type ConfiguredEnvironment, readConfig } from "./config.ts";
 import { loadTools } from "./discovery.ts";
 import { checkKnown, checkName, defaultName } from "./environment-names.ts";
-import { MoorageError } from "./errors.ts";
+import { ERRORS, MoorageError } from "./errors.ts";
 import { EventHub, type EventListener } from "./events.ts";
 import { limits } from "./limits.ts";
 import { type ListedTools, Listings, type ToolFormats, type ToolListing } from "./listing.ts";
@@ -29,7 +29,7 @@ import { Pipeline } from "./pipeline.ts";
 import { defaultRegistry, type ToolRegistry } from "./registry.ts";
 import { Sessions } from "./sessions.ts";
 import { parseSpec } from "./spec.ts";
-import { defineEnvironment, defineTools } from "./subjects.ts";
+import { defineEnvironment, defineTools, environmentKey } from "./subjects.ts";
 import { chooseToolsets } from "./toolsets.ts";
 
 export interface MoorageOptions {
@@ -81,6 +81,13 @@ export interface Moorage extends AsyncDisposable {
   call(call: ToolCall, options?: CallOptions): Promise<CallResult>;
   /** Runs calls in order; results come in call order. After an abort the rest answer `ABORTED`. */
   batch(calls: readonly ToolCall[], options?: CallOptions): Promise<readonly CallResult[]>;
+  /**
+   * Brings an environment up before its first use; a failure shows in the listing of tools.
+   *
+   * @param name @default the first one
+   * @throws {MoorageError} INVALID_ARGUMENTS when there is none of that name, and what the start met
+   */
+  start(name?: string): Promise<void>;
   /** @throws {MoorageError} INVALID_ARGUMENTS when there is none of that name */
   environment(name?: string): BaseEnvironment;
   /** Takes, lists and restores checkpoints, also when none are taken before calls. */
@@ -189,6 +196,7 @@ class Runtime implements Moorage {
   readonly #pipeline: Pipeline;
   readonly #stopping = new AbortController();
   readonly #stopListening: () => void;
+  readonly #stopNoting: () => void;
   readonly #stopServing: () => void;
   readonly #running = new Set<Promise<unknown>>();
   #watching = false;
@@ -205,7 +213,8 @@ class Runtime implements Moorage {
     this.#clock = options.clock ?? systemClock;
     const availability = new AvailabilityCache({ clock: this.#clock });
     this.#availability = availability;
-    for (const [name, { environment }] of places) defineEnvironment(availability, name, environment);
+    for (const [name, { environment }] of places)
+      defineEnvironment(availability, name, environment, this.#clock);
     defineTools(availability, registry, process.env);
     this.#stopListening = registry.listen(() => {
       defineTools(availability, registry, process.env);
@@ -227,6 +236,13 @@ class Runtime implements Moorage {
       clock: this.#clock,
       stopSignal: this.#stopping.signal,
     });
+    // What an environment did to a call is news of its availability.
+    this.#stopNoting = events.listen((event) => {
+      if (event.type !== "call-ended" || event.environment === null || event.error === null) return;
+      // The probe tells its own faults; nobody waits for it here.
+      if (ERRORS[event.error.code].kind === "fix-setup")
+        void availability.recheck(environmentKey(event.environment));
+    });
     if (options.onEvent) this.#watch();
   }
 
@@ -246,6 +262,16 @@ class Runtime implements Moorage {
     const results: CallResult[] = [];
     for (const call of calls) results.push(await this.call(call, options));
     return results;
+  }
+
+  async start(name = this.environments[0] ?? ""): Promise<void> {
+    const environment = this.environment(name);
+    try {
+      await environment.start();
+    } catch (error) {
+      await this.#availability.recheck(environmentKey(name));
+      throw error;
+    }
   }
 
   environment(name = this.environments[0]): BaseEnvironment {
@@ -290,6 +316,7 @@ class Runtime implements Moorage {
 
   async #stop(): Promise<void> {
     this.#stopListening();
+    this.#stopNoting();
     this.#availability.close();
     this.#stopping.abort();
     await Promise.all(this.#running);

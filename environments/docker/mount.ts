@@ -97,9 +97,18 @@ async function realFolder(path: string): Promise<[string, { uid: number; gid: nu
     return [hostPath, { uid: facts.uid, gid: facts.gid }];
   } catch (error) {
     if (error instanceof MoorageError) throw error;
-    throw new MoorageError("WORKDIR_MISSING", `Cannot mount "${path}": ${String(error)}`, { cause: error });
+    const code = error instanceof Error && "code" in error ? String(error.code) : "";
+    const reason = MOUNT_REASONS[code] ?? String(error);
+    throw new MoorageError("WORKDIR_MISSING", `Cannot mount "${path}": ${reason}`, { cause: error });
   }
 }
+
+const MOUNT_REASONS: Readonly<Record<string, string>> = {
+  ENOENT: "there is no such folder",
+  ENOTDIR: "a part of the path is a file",
+  EACCES: "this user may not look there",
+  ELOOP: "its links lead in a circle",
+};
 
 function covers(outer: string, inner: string): boolean {
   return outer === "/" || inner === outer || inner.startsWith(`${outer}/`);

@@ -75,4 +75,6 @@ export interface ScriptRequest {
   readonly files: readonly { readonly path: string; readonly bytes: Uint8Array }[];
   /** A promise holds the output back. */
   readonly onData: (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
+  /** Nobody waits for the end any more: the connection may be given up. Ends nothing inside. */
+  readonly abortSignal?: AbortSignal;
 }

@@ -92,12 +92,19 @@ class ShellEnvironment extends BaseEnvironment {
   readonly #stopping = new AbortController();
   readonly #running = new Set<Promise<unknown>>();
   readonly #prefix: string;
+  /**
+   * Variable that marks what a worker started. Where we set all variables it is our own; where another environment
+   * may have us inside, and marks its processes too, it is nobody else's.
+   */
+  readonly #markerName: string;
   #users: WorkerPool;
   #systems: WorkerPool;
   #facts: WorkerFacts | null = null;
   /** Told with the next result of a command: what a start or a request of our own met. */
   readonly #pendingNotes: string[] = [];
   #starting: Promise<void> | null = null;
+  /** Why the place has not come up yet; the backend, which it stands on, may be well all the same. */
+  #startFailure: MoorageError | null = null;
   #stopped: Promise<void> | null = null;
   #recovering: Promise<string | null> | null = null;
   /** Told to every call once; a session learns of a loss that another call met. */
@@ -115,6 +122,8 @@ class ShellEnvironment extends BaseEnvironment {
     this.#backend = backend;
     this.#options = options;
     this.#prefix = `${this.id}.${randomBytes(4).toString("hex")}`;
+    this.#markerName =
+      "openStream" in backend ? WORKER_MARKER : `${WORKER_MARKER}_${randomBytes(4).toString("hex")}`;
     this.#users = this.#makePool("user");
     this.#systems = this.#makePool("system");
     this.#outputStore = new OutputStore(options.stateDir);
@@ -131,6 +140,7 @@ class ShellEnvironment extends BaseEnvironment {
     this.tree = createTree(this.#system, { id: this.id, workspace: () => this.workspace });
     this.#shellProcesses = createProcesses(this.#system, {
       environmentId: this.id,
+      markerName: this.#markerName,
       workspace: () => this.workspace,
       variables: async (session) => {
         const state = session instanceof Session ? await session.state() : await this.#freshState();
@@ -177,8 +187,16 @@ class ShellEnvironment extends BaseEnvironment {
     };
   }
 
-  health(): Promise<Health> {
-    return this.#backend.health();
+  async health(): Promise<Health> {
+    const health = await this.#backend.health();
+    if (!health.healthy) {
+      // An outage that shows here explains the failed start, and its end is seen here too.
+      this.#startFailure = null;
+      return health;
+    }
+    if (this.#startFailure === null) return health;
+    const { code, message, suggestion } = this.#startFailure;
+    return { healthy: false, code, reason: message, suggestion, neverStarted: true };
   }
 
   override async setEgress(policy: EgressPolicy): Promise<void> {
@@ -189,10 +207,17 @@ class ShellEnvironment extends BaseEnvironment {
 
   start(): Promise<void> {
     if (this.#stopped) return Promise.reject(this.#stoppedError());
-    this.#starting ??= this.#start().catch((error: unknown) => {
-      this.#starting = null;
-      throw error;
-    });
+    this.#starting ??= this.#start().then(
+      () => {
+        this.#startFailure = null;
+      },
+      (error: unknown) => {
+        this.#starting = null;
+        const failure = toMoorageError(error, "ENVIRONMENT_UNAVAILABLE", "Cannot start");
+        if (!this.#stopped && failure.code !== "ABORTED") this.#startFailure = failure;
+        throw error;
+      },
+    );
     return this.#starting;
   }
 
@@ -274,7 +299,7 @@ class ShellEnvironment extends BaseEnvironment {
               if (!isMoorageError(error, "ENVIRONMENT_LOST")) throw error;
             }),
           );
-        await inside(() => endTree(this.#system, { marker: `${WORKER_MARKER}=${this.#prefix}.u` }));
+        await inside(() => endTree(this.#system, { marker: `${this.#markerName}=${this.#prefix}.u` }));
         if (!keep) {
           await inside(() => this.#shellProcesses.stopAll());
           await inside(() => this.#system.removePrivateDir());
@@ -326,6 +351,7 @@ class ShellEnvironment extends BaseEnvironment {
       this.#oneShots ??= new OneShotShells({
         shell: this.#options.shell ?? "auto",
         login: backend.readsLogin ?? true,
+        markerName: this.#markerName,
         run: (request) => backend.runScript(request),
       });
       return this.#oneShots.open(id, kind);
@@ -432,8 +458,12 @@ class ShellEnvironment extends BaseEnvironment {
       },
       keepNotes: (notes) => this.#keepNotes(notes),
       endTree: (worker) => this.#endTree(worker),
-      leftBehind: async (worker, orphans) => {
-        const owned = await ownedOrphans(this.#system, worker, orphans);
+      leftBehind: async (worker, orphans, own) => {
+        const others = orphans.filter((pid) => !own.includes(pid));
+        const owned = [
+          ...own,
+          ...(others.length > 0 ? await ownedOrphans(this.#system, worker, others) : []),
+        ];
         return owned.length === 0 ? [] : this.#findTree(worker, owned);
       },
       gone: (worker) => this.#gone(worker),
@@ -447,6 +477,7 @@ class ShellEnvironment extends BaseEnvironment {
   #endTree(worker: CallWorker): Promise<LeftProcess[]> {
     return endTree(this.#system, {
       marker: worker.marker,
+      sinceTicks: worker.sinceTicks ?? null,
       ...(worker.alive &&
         worker.shellPid !== null && { exceptPids: [worker.shellPid], sincePid: worker.shellPid }),
     });
@@ -457,12 +488,15 @@ class ShellEnvironment extends BaseEnvironment {
     return findProcesses(this.#system, {
       marker: worker.marker,
       pids,
+      sinceTicks: worker.sinceTicks ?? null,
       ...(shellPid !== null && { exceptPids: [shellPid], ...(worker.alive && { sincePid: shellPid }) }),
     });
   }
 
   /** Looks, more and more rarely, until nothing of the worker's is left. */
   async #gone(worker: CallWorker): Promise<void> {
+    // Without a shell between its calls it has no stream that somebody could hold.
+    if (worker.shellPid === null) return;
     const aborted = new Promise<void>((resolve) => {
       this.#stopping.signal.addEventListener("abort", () => resolve(), { once: true });
     });

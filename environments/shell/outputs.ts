@@ -8,6 +8,9 @@ import { makePrivateFolder } from "../../src/folders.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentOutputs, LogSlice } from "../base.ts";
 
+/** A flood waits for the disk once in this many bytes, and what came meanwhile is written at once. */
+const WRITE_AHEAD_BYTES = 1_048_576;
+
 const ID = /^out_[0-9a-f]{16}$/;
 
 /** Number of bytes at the end of `bytes` that begin a UTF-8 character which is not complete. */
@@ -41,7 +44,11 @@ export class Spill {
 
   constructor(folder: string) {
     this.id = `out_${randomBytes(8).toString("hex")}`;
-    this.#file = createWriteStream(join(folder, `${this.id}.log`), { flags: "wx", mode: 0o600 });
+    this.#file = createWriteStream(join(folder, `${this.id}.log`), {
+      flags: "wx",
+      mode: 0o600,
+      highWaterMark: WRITE_AHEAD_BYTES,
+    });
     this.#file.on("error", (error) => {
       this.#failed = error;
     });

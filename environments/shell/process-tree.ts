@@ -24,6 +24,8 @@ export interface FindRequest {
    * looked at, which saves most of the time where many run.
    */
   readonly sincePid?: number;
+  /** The same as a time: ticks since boot. */
+  readonly sinceTicks?: string | null;
 }
 
 export interface EndRequest extends FindRequest {
@@ -36,7 +38,7 @@ export async function findProcesses(
   system: SystemShell,
   request: FindRequest,
 ): Promise<readonly LeftProcess[]> {
-  const { processes } = await scan(system, request, { step: "scan; report", ...NO_MEMORY });
+  const { processes } = await scan(system, request, { step: "scan; report", ...beginning(request) });
   return processes;
 }
 
@@ -47,7 +49,7 @@ export async function findProcesses(
  * @returns what is still alive
  */
 export async function endTree(system: SystemShell, request: EndRequest): Promise<LeftProcess[]> {
-  let memory = NO_MEMORY;
+  let memory = beginning(request);
   const until = async (step: string, budgetMs: number): Promise<LeftProcess[]> => {
     const deadline = performance.now() + budgetMs;
     for (let pauseMs = 15; ; pauseMs = Math.min(pauseMs * 1.5, 200)) {
@@ -87,6 +89,10 @@ interface Memory {
 
 const NO_MEMORY: Memory = { tree: "", clear: "", since: "" };
 
+function beginning({ sinceTicks }: FindRequest): Memory {
+  return { ...NO_MEMORY, since: sinceTicks ?? "" };
+}
+
 async function scan(
   system: SystemShell,
   request: FindRequest,
@@ -107,7 +113,7 @@ async function scan(
 type Search = "builtin" | "grep";
 
 function usesGrep(system: SystemShell, request: FindRequest): boolean {
-  return system.shell !== "bash" && request.sincePid === undefined;
+  return system.shell !== "bash" && request.sincePid === undefined && !request.sinceTicks;
 }
 
 function preamble(request: FindRequest, memory: Memory, search: Search): string {

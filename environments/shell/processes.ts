@@ -25,6 +25,8 @@ import type { SystemShell } from "./stream.ts";
 export interface ProcessesFacts {
   /** Part of the marker by which what a dead orchestrator left behind is found. */
   readonly environmentId: string;
+  /** Variable that marks what a worker started. */
+  readonly markerName: string;
   readonly workspace: () => string;
   /** cwd and variables, one byte a character, of a session, or of a fresh one. */
   readonly variables: (
@@ -69,6 +71,7 @@ export function createProcesses(system: SystemShell, facts: ProcessesFacts): She
       pty,
       stdin: options.stdin !== "closed" || pty !== null,
       environmentId: facts.environmentId,
+      markerName: facts.markerName,
     };
     const folder = await recordsFolder(system);
     let id = await launch(system, folder, request);

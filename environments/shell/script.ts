@@ -8,7 +8,13 @@
  * stderr); its own 1 and 2 go nowhere, so that job notices and the like never reach a stream.
  */
 import { quote, quoteAll } from "./quote.ts";
-import { isKeptVariable, oversizedVariables, POSIX_SENTINEL, type ShellState } from "./state.ts";
+import {
+  isKeptVariable,
+  isSettableVariable,
+  oversizedVariables,
+  POSIX_SENTINEL,
+  type ShellState,
+} from "./state.ts";
 
 export type ShellKind = "bash" | "sh";
 
@@ -28,9 +34,12 @@ export const FRAME = {
   moved: "m",
   /** State after the call: exports (PWD and OLDPWD among them), then in bash aliases, function flags, functions. */
   state: "s",
-  /** Children of the reaper before the call, where no earlier call has told of them. */
+  /** Children of the reaper before the call, where no earlier call has told of them, and the shell's own stat line. */
   before: "k",
-  /** On both streams: secret, exit code, children of the reaper. Nothing of the call follows. */
+  /**
+   * On both streams: secret, exit code, children of the reaper, and of the new ones, where the shell ends with its
+   * call, those that hold its outputs. Nothing of the call follows.
+   */
   end: "e",
 } as const;
 
@@ -97,42 +106,56 @@ eval "$__moor_c"`;
  * reaper has before the call, so that its new ones can be told at the end.
  */
 export function oncePreamble(nonce: string, reaper: string | null): string {
-  const look =
-    reaper === null
-      ? ""
-      : `__moor_k=; read -r __moor_k </proc/${reaper}/task/${reaper}/children; printf ${frame(nonce, FRAME.before, "%s")} "$__moor_k" >&9; unset __moor_k`;
-  return `exec 8>&1 9>&2 >/dev/null 2>/dev/null\n${look}`;
+  const look = reaper === null ? "" : `read -r __moor_b </proc/${reaper}/task/${reaper}/children; `;
+  return `exec 8>&1 9>&2 >/dev/null 2>/dev/null
+__moor_b= __moor_t=; ${look}IFS= read -r __moor_t </proc/$$/stat; printf ${frame(nonce, FRAME.before, "%s\\000%s")} "$__moor_b" "$__moor_t" >&9; unset __moor_t`;
 }
 
 export interface OnceOptions {
   /** The login shell's variables are wanted first; see `bootArgv`. */
   readonly loginNonce: string | null;
-  /** `NAME=value` that every process of the call carries from its start. */
-  readonly marker: string | null;
-  /** Whether stdout travels as base64. */
-  readonly encoded: boolean;
+  /** Whether stdout travels as base64; `live` sends each piece as it is written, at the price of a program for each. */
+  readonly encoded: boolean | "live";
 }
+
+/** `base64` itself waits for its input's end, or for a full buffer. Each piece ends in a line of its own. */
+const LIVE_BASE64 =
+  'while __moor_t=$(dd bs=65536 count=1 2>/dev/null | base64) && [ "$__moor_t" ]; do printf "%s\\n" "$__moor_t"; done';
 
 /**
  * A shell for one call. Five arguments follow: preamble, call, and the paths of standard input, preamble and call,
  * each empty when there is none; the files are removed once they are open.
  */
-export function onceArgv(kind: ShellKind | "auto", { loginNonce, marker, encoded }: OnceOptions): string[] {
+export function onceArgv(kind: ShellKind | "auto", { loginNonce, encoded }: OnceOptions): string[] {
   const [, , boot = ""] = bootArgv(kind, loginNonce);
   const prepare = boot.slice(0, boot.lastIndexOf("unset BASH_ENV"));
-  const set = marker === null ? "" : `${marker}; export ${marker.slice(0, marker.indexOf("="))}`;
   const words = '"$1" "$2" "$4" "$5"';
   const start = encoded ? "" : "exec ";
-  const pipe = encoded ? " | base64" : "";
+  const pipe = encoded ? ` | ${encoded === "live" ? LIVE_BASE64 : "base64"}` : "";
   const bash = `${start}bash --noprofile --norc -c ${quote(ONCE)} bash ${words}${pipe}`;
   const sh = `${start}sh -c ${quote(ONCE)} sh ${words}${pipe}`;
   const pick =
     kind === "auto" ? `if command -v bash >/dev/null 2>&1; then ${bash}; else ${sh}; fi` : { bash, sh }[kind];
   const script = `${prepare}unset BASH_ENV ENV POSIXLY_CORRECT
-${set}
 if [ -n "$3" ]; then exec <"$3"; rm -f -- "$3"; fi
 ${pick}`;
   return ["/bin/sh", "-c", script, "sh"];
+}
+
+/** Variables under which `bashOnceArgv` is to be started: no file is read before its first line. */
+export const BASH_ONCE_VARIABLES = { BASH_ENV: "" } as const;
+
+/**
+ * `onceArgv` where bash is known to be there: no other shell starts it, which saves the start of a program with each
+ * call. A bash that finds itself in POSIX mode starts anew.
+ */
+export function bashOnceArgv(): string[] {
+  const script = `[ -z "\${POSIXLY_CORRECT+set}" ] || { unset POSIXLY_CORRECT; exec bash --noprofile --norc -c "$BASH_EXECUTION_STRING" bash "$@"; }
+unset BASH_ENV ENV
+if [ -n "$3" ]; then exec <"$3"; rm -f -- "$3"; fi
+set -- "$1" "$2" "$4" "$5"
+${ONCE}`;
+  return ["bash", "--noprofile", "--norc", "-c", script, "bash"];
 }
 
 /**
@@ -177,6 +200,8 @@ export interface CallScript {
   readonly dump: boolean;
   /** The process that adopts this shell's orphans, whose children are listed at the end; null when it is not known. */
   readonly reaper: string | null;
+  /** Whether the shell ends with the call, so that nobody can ask later what its descriptors were. @default false */
+  readonly once?: boolean;
 }
 
 /** One word on one line: in bash, text after it keeps its line number. */
@@ -186,10 +211,14 @@ function word(shell: ShellKind, text: string): string {
 }
 
 /** Variables too long for the kernel stay in the shell, lest no program could be started. */
-function assignments(shell: ShellKind, variables: ReadonlyMap<string, string | null>): string[] {
+function assignments(
+  shell: ShellKind,
+  variables: ReadonlyMap<string, string | null>,
+  isAllowed: (name: string) => boolean,
+): string[] {
   const tooLong = new Set(oversizedVariables(variables));
   return [...variables]
-    .filter(([name, value]) => isKeptVariable(name) && !(name === "POSIXLY_CORRECT" && value !== null))
+    .filter(([name, value]) => isAllowed(name) && !(name === "POSIXLY_CORRECT" && value !== null))
     .map(([name, value]) => {
       if (value === null) return `unset ${name}`;
       return `${tooLong.has(name) ? "" : "export "}${name}=${word(shell, value)}`;
@@ -279,13 +308,20 @@ function epilogue(shell: ShellKind, nonce: string): string {
 const LISTS_TRAPS = /\btrap[ \t]*(?:-p\b|$|[;&|)}<>\n])/;
 
 /** Ends a call: the exit code with the children of the one who adopts our orphans, and an end on each stream. */
-function endScript({ nonce, secret, reaper }: CallScript): string {
+function endScript({ nonce, secret, reaper, once }: CallScript): string {
   // The shell's own stderr goes nowhere, so a list that cannot be read is an empty one.
   const look = reaper === null ? "" : `read -r __moor_k </proc/${reaper}/task/${reaper}/children; `;
-  return `__moor_e=$? __moor_k=; ${look}printf '\\000${nonce}${FRAME.end}${secret}\\000%s\\000%s\\000${nonce};' "$__moor_e" "$__moor_k" >&8
+  return `__moor_e=$? __moor_k= __moor_h=; ${look}${once && reaper !== null ? HOLDERS : ""}printf '\\000${nonce}${FRAME.end}${secret}\\000%s\\000%s\\000%s\\000${nonce};' "$__moor_e" "$__moor_k" "$__moor_h" >&8
 printf '\\000${nonce}${FRAME.end}${secret}\\000${nonce};' >&9
-unset __moor_e __moor_k`;
+unset __moor_e __moor_k __moor_h`;
 }
+
+/** Which of the reaper's new children hold an output of this shell: a child may have cleared its variables. */
+const HOLDERS = `for __moor_p in $__moor_k; do
+case " $__moor_b " in *" $__moor_p "*) continue;; esac
+for __moor_f in /proc/$__moor_p/fd/*; do
+if [ "$__moor_f" -ef /proc/$$/fd/8 ] || [ "$__moor_f" -ef /proc/$$/fd/9 ]; then __moor_h="$__moor_h $__moor_p"; break; fi
+done; done; `;
 
 export interface CallText {
   /** Sent before, unless the shell has it from its last call; null when the state is short. */
@@ -302,7 +338,7 @@ export function callScript(call: CallScript): CallText {
   const { shell, nonce, command, state } = call;
   const shellLine = typeof command === "string";
   const dump = call.dump && shellLine;
-  const exported = assignments(shell, state.variables).join("; ");
+  const exported = assignments(shell, state.variables, isKeptVariable).join("; ");
   // In POSIX mode some functions cannot be defined, and an error ends the shell: it comes last.
   const posix = call.env.get("POSIXLY_CORRECT") ?? state.variables.get("POSIXLY_CORRECT");
   const isDefining = shell === "bash" && (shellLine || state.exportedFunctions.length > 0);
@@ -310,8 +346,10 @@ export function callScript(call: CallScript): CallText {
   const inline = exported.length + defined.length <= INLINE_STATE_BYTES;
   const prepare = [
     ...enter(call),
-    ...(inline ? ["unset __moor_s __moor_d", exported] : ['eval "$__moor_s"; unset __moor_s']),
-    ...assignments(shell, call.env),
+    ...(inline
+      ? ["unset __moor_s __moor_d __moor_b", exported]
+      : ['eval "$__moor_s"; unset __moor_s __moor_b']),
+    ...assignments(shell, call.env, isSettableVariable),
     ...(dump && !LISTS_TRAPS.test(command) ? [`trap ${quote(exitTrap(shell, nonce))} EXIT`] : []),
   ]
     .filter((statement) => statement !== "")

@@ -11,8 +11,13 @@ import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
 import { bootArgv, type CallScript, callScript, FRAME, helloScript, type ShellKind, wire } from "./script.ts";
 import type { ShellStream, StreamEnd } from "./stream.ts";
 
-export type CallRequest = Omit<CallScript, "shell" | "nonce" | "secret" | "reaper" | "stdinBytes"> & {
+export type CallRequest = Omit<
+  CallScript,
+  "shell" | "nonce" | "secret" | "reaper" | "stdinBytes" | "once"
+> & {
   readonly stdin: Uint8Array | null;
+  /** Whether each piece of output is wanted when it is written, where that costs more. @default false */
+  readonly live?: boolean;
   /** Bytes of the command. `stderr` only in a separate call. A promise holds that stream back. */
   readonly onData: (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
 };
@@ -34,6 +39,8 @@ export interface CallEnd {
   readonly movedTo: string | null;
   /** Processes that were adopted since the last call, ours or not. */
   readonly newOrphans: readonly number[];
+  /** Those of them that are known to be the call's. @default none */
+  readonly ownOrphans?: readonly number[];
   readonly lost: MoorageError | null;
 }
 
@@ -132,6 +139,8 @@ export interface CallWorker {
   readonly loginProblem: string | null;
   /** The shell that outlives a call and is never to be ended with it; null when each call has its own. */
   readonly shellPid: number | null;
+  /** Start of the shell of its last call, in ticks since boot, where each call has its own; nothing of it is older. */
+  readonly sinceTicks?: string | null;
   readonly alive: boolean;
   readonly ended: Promise<unknown>;
   readonly marker: string;
@@ -288,7 +297,7 @@ export class Worker implements CallWorker {
     if (this.#receiver) throw new MoorageError("INTERNAL", `Cannot run: worker ${this.id} is busy`);
     const nonce = createNonce();
     const secret = createNonce();
-    const { stdin, onData, ...rest } = request;
+    const { stdin, onData, live: _, ...rest } = request;
     const text = callScript({
       ...rest,
       shell: this.facts.shell,

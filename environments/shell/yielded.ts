@@ -100,10 +100,14 @@ export class YieldedProcess implements EnvironmentProcess {
     if (this.#end) return { info: await this.info(), survivors: [] };
     this.#killed = true;
     const survivors = await this.#host.endTree(this.#command.worker);
-    await Promise.race([
-      this.#command.end,
-      new Promise((resolve) => setTimeout(resolve, limits.killGraceMs)),
-    ]);
+    // With nothing left of it, its end is on the way, however slow the way is.
+    const patienceMs = survivors.length === 0 ? limits.openTimeoutMs : limits.killGraceMs;
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise((resolve) => {
+      timer = setTimeout(resolve, patienceMs);
+    });
+    await Promise.race([this.#command.end, late]);
+    clearTimeout(timer);
     return { info: await this.info(), survivors };
   }
 

@@ -62,7 +62,7 @@ async function checkNamed(options: ToolOptions): Promise<Pick<Findings, "environ
     const checks = moorage.environments.map(async (name) => {
       const environment = moorage.environment(name);
       const health = await checked(async () => {
-        await start(environment);
+        await start(name);
         await environment.exec("true", { abortSignal });
         return environment.health();
       });

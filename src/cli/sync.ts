@@ -22,7 +22,7 @@ export async function syncFolder(
   return withMoorage(
     onlyOne(options),
     async ({ moorage, lifetime: { abortSignal }, start, view }) => {
-      await start(moorage.environment());
+      await start();
       const report = await moorage.sync(folder, {
         direction: action === "status" ? "both" : action,
         dryRun: action === "status",

@@ -5,7 +5,6 @@ import { type AddressInfo, connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Readable } from "node:stream";
-import Docker from "dockerode";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
 import { resolveEndpoint, thisHost } from "../../../environments/docker/endpoint.ts";
@@ -15,6 +14,7 @@ import {
   type DockerOptions,
   DockerPool,
   listDocker,
+  openEngine,
   reapDocker,
 } from "../../../environments/docker/index.ts";
 import { LABELS } from "../../../environments/docker/labels.ts";
@@ -22,7 +22,7 @@ import { createShellEnvironment } from "../../../environments/shell/environment.
 import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "../../host/images.ts";
 import { run, until } from "./read-stream.ts";
 
-const docker = new Docker();
+const { docker } = await openEngine();
 let stateDir: string;
 beforeAll(() => {
   stateDir = mkdtempSync(join(tmpdir(), "moorage-state-"));

@@ -4,10 +4,9 @@ import { createServer as createHttpServer } from "node:http";
 import { createServer } from "node:net";
 import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
-import Docker from "dockerode";
 import { afterAll, afterEach, expect, it } from "vitest";
 import type { BaseEnvironment, EgressPolicy } from "../../../environments/base.ts";
-import { createDockerEnvironment, listDocker } from "../../../environments/docker/index.ts";
+import { createDockerEnvironment, listDocker, openEngine } from "../../../environments/docker/index.ts";
 import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "../../host/images.ts";
 import { pidsOf, uniqueSleep } from "../../surfaces/processes.ts";
 import { portOf } from "./network.ts";
@@ -31,7 +30,7 @@ function make(egress: EgressPolicy, image = WORKBENCH_IMAGE, more: { keep?: bool
 /** Containers that carry an environment's label, doors included. */
 async function containersOf(id: string) {
   const filters = { label: [`moorage.environment=${id}`] };
-  return await new Docker().listContainers({ all: true, filters });
+  return await (await openEngine()).docker.listContainers({ all: true, filters });
 }
 
 describeWithEngine("egress of a container", () => {
@@ -145,7 +144,7 @@ until ${ask} | grep -q EGRESS_DENIED; do sleep 0.1; done; echo healed`,
       const door = (await containersOf(environment.id)).find(
         ({ Labels }) => Labels["moorage.role"] === "door",
       );
-      const container = new Docker().getContainer(door?.Id ?? "");
+      const container = (await openEngine()).docker.getContainer(door?.Id ?? "");
       await (end === "remove" ? container.remove({ force: true }) : container.kill());
       const { output, notes } = await watching;
       expect(output).toMatch(/to 127.0.0.1 port 3128[\s\S]*192\.0\.2\.1[\s\S]*healed\n$/);
@@ -166,7 +165,7 @@ until ${ask} | grep -q EGRESS_DENIED; do sleep 0.1; done; echo healed`,
     await environment.start();
     const own = await containersOf(environment.id);
     const main = own.find(({ Labels }) => Labels["moorage.role"] === undefined);
-    await new Docker().getContainer(main?.Id ?? "").remove({ force: true });
+    await (await openEngine()).docker.getContainer(main?.Id ?? "").remove({ force: true });
     expect(await run("curl -sS http://denied.test/")).toMatch(/EGRESS_DENIED/);
     expect((await containersOf(environment.id)).length).toBe(2);
   });
@@ -186,7 +185,7 @@ until ${ask} | grep -q EGRESS_DENIED; do sleep 0.1; done; echo healed`,
       expect((await containersOf(id)).length).toBe(1);
     } finally {
       for (const { Id } of await containersOf(id))
-        await new Docker().getContainer(Id).remove({ force: true });
+        await (await openEngine()).docker.getContainer(Id).remove({ force: true });
     }
   });
 });

@@ -31,6 +31,7 @@ async function createPlace(kind: TestShell, env: Readonly<Record<string, string>
 function connect(system: SpawnSystemShell): ShellProcesses {
   return createProcesses(system, {
     environmentId: `test-${randomBytes(4).toString("hex")}`,
+    markerName: "MOORAGE_WORKER",
     workspace: () => system.folder,
     variables: async () => ({ cwd: system.folder, variables: new Map() }),
   });
