@@ -2,6 +2,7 @@
  * The composition root: joins environments, tools and the pipeline into one object. The only file that knows them
  * all.
  */
+import { randomUUID } from "node:crypto";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createEnvironment } from "../environments/backends.ts";
@@ -53,7 +54,7 @@ export interface MoorageOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** `stop` leaves environments and their background processes for the next one of the same name. @default false */
   readonly keep?: boolean;
-  /** Checkpoints before calls that can change files; false for none. @default on */
+  /** Checkpoints before calls that can change files; false for none. @default what the configuration says, else on */
   readonly checkpoints?: boolean | CheckpointSettings;
   /** Functions around every call, outermost first. */
   readonly middleware?: readonly Middleware[];
@@ -78,7 +79,7 @@ export interface Moorage extends AsyncDisposable {
   tools<Format extends keyof ToolFormats>(format: Format): Promise<ListedTools<Format>>;
   /** Runs one call through the whole pipeline. Never rejects for what a model or an environment did. */
   call(call: ToolCall, options?: CallOptions): Promise<CallResult>;
-  /** Runs calls in order; results come in call order. After an abort the rest answer `ABORTED`. */
+  /** Runs calls in order, as one turn; results come in call order. After an abort the rest answer `ABORTED`. */
   batch(calls: readonly ToolCall[], options?: CallOptions): Promise<readonly CallResult[]>;
   /** @throws {MoorageError} INVALID_ARGUMENTS when there is none of that name */
   environment(name?: string): BaseEnvironment;
@@ -126,7 +127,17 @@ export async function createMoorage(options: MoorageOptions): Promise<Moorage> {
     };
     const isEnabled = chooseToolsets(choice, toolsets);
     const places = await makeEnvironments(options, config, state, events);
-    return new Runtime({ options, registry, isEnabled, places, events, stopServing, state });
+    const checkpointsEach = config.checkpoints?.each ?? "call";
+    return new Runtime({
+      options,
+      registry,
+      isEnabled,
+      places,
+      events,
+      stopServing,
+      state,
+      checkpointsEach,
+    });
   } catch (error) {
     stopServing();
     throw error;
@@ -173,6 +184,8 @@ interface RuntimeParts {
   readonly stopServing: () => void;
   /** The state folder. */
   readonly state: string;
+  /** What the configuration says of how often checkpoints are taken. */
+  readonly checkpointsEach: "call" | "turn" | "never";
 }
 
 class Runtime implements Moorage {
@@ -193,10 +206,20 @@ class Runtime implements Moorage {
   #watching = false;
   #stopped: Promise<void> | null = null;
 
-  constructor({ options, registry, isEnabled, places, events, stopServing, state }: RuntimeParts) {
+  constructor({
+    options,
+    registry,
+    isEnabled,
+    places,
+    events,
+    stopServing,
+    state,
+    checkpointsEach,
+  }: RuntimeParts) {
     this.#state = state;
-    const { checkpoints = true } = options;
-    this.checkpoints = new Checkpoints(state, typeof checkpoints === "boolean" ? {} : checkpoints);
+    const settings = typeof options.checkpoints === "object" ? options.checkpoints : {};
+    this.checkpoints = new Checkpoints(state, settings);
+    const each = options.checkpoints === false ? "never" : (settings.each ?? checkpointsEach);
     this.#stopServing = stopServing;
     this.environments = [...places.keys()];
     this.#places = places;
@@ -220,7 +243,7 @@ class Runtime implements Moorage {
       // Innermost: a checkpoint is of what is about to happen, after everything else had its say.
       middleware: [
         ...(options.middleware ?? []),
-        ...(checkpoints === false ? [] : [checkpointMiddleware(this.checkpoints)]),
+        ...(each === "never" ? [] : [checkpointMiddleware(this.checkpoints, each)]),
       ],
       events,
       clock: this.#clock,
@@ -243,7 +266,8 @@ class Runtime implements Moorage {
 
   async batch(calls: readonly ToolCall[], options?: CallOptions): Promise<readonly CallResult[]> {
     const results: CallResult[] = [];
-    for (const call of calls) results.push(await this.call(call, options));
+    const turn = options?.turn ?? randomUUID();
+    for (const call of calls) results.push(await this.call(call, { ...options, turn }));
     return results;
   }
 

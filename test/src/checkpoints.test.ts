@@ -350,6 +350,50 @@ describe("checkpoints", () => {
     ]);
   });
 
+  it("one checkpoint of a turn undoes all of it, also outside of the workspace and through links", async () => {
+    await using f = await fixture({ each: "turn" });
+    const outside = join(base, "outside-of-turn");
+    mkdirSync(outside);
+    writeFileSync(join(outside, "t"), "1");
+    writeFileSync(f.at("a"), "1\n");
+    symlinkSync(join(outside, "t"), f.at("file-link"));
+    symlinkSync(outside, f.at("folder-link"));
+    const before = picture(f.workspace);
+    const turn = async (...calls: readonly (readonly [string, Record<string, unknown>])[]) => {
+      const results = await f.moorage.batch(calls.map(([name, args]) => ({ name, arguments: args })));
+      return results.map((result) => {
+        if (!result.ok) throw new Error(JSON.stringify(result.error));
+        return result.content.checkpoint;
+      });
+    };
+    const [first, ...others] = await turn(
+      ["write_file", { path: "a", content: "2\n" }],
+      ["write_file", { path: "new/n", content: "2" }],
+      ["write_file", { path: "file-link", content: "2" }],
+      ["terminal", { command: "echo 3 > b; rm a; echo 4 > a" }],
+      [
+        "patch",
+        {
+          mode: "patch",
+          patch:
+            "*** Begin Patch\n*** Add File: folder-link/made\n+x\n*** Update File: a\n@@\n-4\n+5\n*** End Patch",
+        },
+      ],
+    );
+    expect(first).toMatch(ID);
+    expect(new Set(others)).toEqual(new Set([first]));
+    const [second] = await turn(["write_file", { path: "a", content: "6" }]);
+    expect(second).not.toBe(first);
+    expect(readFileSync(join(outside, "t"), "utf8")).toBe("2");
+    expect(readdirSync(outside).sort()).toEqual(["made", "t"]);
+    const report = await f.restore(first);
+    expect(report.failed).toEqual([]);
+    expect(report.others).toEqual([]);
+    expect(picture(f.workspace)).toEqual(before);
+    expect(readFileSync(join(outside, "t"), "utf8")).toBe("1");
+    expect(readdirSync(outside)).toEqual(["t"]);
+  });
+
   it("restores a file that a call changed outside of the workspace, and a link that it replaced", async () => {
     await using f = await fixture();
     const outside = join(base, "outside.txt");
