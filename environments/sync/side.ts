@@ -76,12 +76,16 @@ export function learn(
   if (entry.settled) view.stamps.set(entry.path, { stamp: entry.stamp, hash });
 }
 
+/** A file's state as text. */
+export function fileState(mode: number, hash: string): string {
+  return `file ${(mode & 0o777).toString(8)} ${hash}`;
+}
+
 /** A path's state as text; undefined when nothing is there, `file ?` when its content is not known yet. */
 export function stateOf({ entries, hashes }: View, path: string): string | undefined {
   const entry = entries.get(path);
   if (!entry) return undefined;
-  const mode = (entry.mode & 0o777).toString(8);
-  if (entry.kind === "file") return `file ${mode} ${hashes.get(path) ?? "?"}`;
-  if (entry.kind === "directory") return `folder ${mode}`;
+  if (entry.kind === "file") return fileState(entry.mode, hashes.get(path) ?? "?");
+  if (entry.kind === "directory") return `folder ${(entry.mode & 0o777).toString(8)}`;
   return `link ${entry.linkTarget ?? ""}`;
 }

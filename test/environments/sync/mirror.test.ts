@@ -19,6 +19,7 @@ import { dirname, join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
 import { createLocalEnvironment } from "../../../environments/local/index.ts";
+import { Baseline } from "../../../environments/sync/baseline.ts";
 import { mirror, type SyncOptions, type SyncReport } from "../../../environments/sync/mirror.ts";
 import { ODD_NAMES } from "../tree/cases.ts";
 
@@ -234,13 +235,35 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
     await f.sync("push");
     const hash = createHash("sha256").update("2").digest("hex");
     writeFileSync(join(states, name), before);
-    writeFileSync(
-      join(states, `${name}.intent`),
-      JSON.stringify({ side: "there", states: [["a", `file 644 ${hash}`]] }),
-    );
+    {
+      using baseline = await Baseline.open(join(states, name));
+      baseline.intend({ side: "there", states: [["a", `file 644 ${hash}`]] });
+    }
     write(join(f.host, "a"), "1");
     expect(await f.sync()).toEqual({ ...nothing, pushed: ["a"] });
-    expect(readdirSync(states)).toEqual([name]);
+    using baseline = await Baseline.open(join(states, name));
+    expect(baseline.intent).toBeNull();
+  });
+
+  it("waits for another mirror of the same folders, and takes a damaged baseline for an empty one", async () => {
+    await using f = fixture(shell);
+    write(join(f.host, "a"), "1");
+    const two = await Promise.all([f.sync(), f.sync()]);
+    expect(two.map(({ pushed }) => pushed).sort()).toEqual([["a"], []].sort());
+    const states = join(dirname(f.host), "state/sync");
+    const [name = ""] = readdirSync(states);
+    writeFileSync(join(states, name), "this is no database ".repeat(100));
+    write(join(f.host, "a"), "2");
+    const { conflicts } = await f.sync();
+    expect(conflicts.map(({ path }) => path)).toEqual(["a"]);
+    expect(readFileSync(join(f.remote, "a"), "utf8")).toBe("1");
+    const held = await Baseline.open(join(states, name));
+    const controller = new AbortController();
+    const waiting = f.sync("both", { abortSignal: controller.signal });
+    controller.abort();
+    await expect(waiting).rejects.toMatchObject({ code: "ABORTED" });
+    held[Symbol.dispose]();
+    expect((await f.sync()).conflicts).toEqual(conflicts.map(({ path, copy }) => ({ path, copy })));
   });
 
   it("does nothing when both sides are one folder (SY-18)", async () => {
