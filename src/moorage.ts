@@ -9,6 +9,7 @@ import { createEnvironment } from "../environments/backends.ts";
 import { BaseEnvironment, type CommonOptions, type Health } from "../environments/base.ts";
 import type { SpecOptions } from "../environments/spec.ts";
 import type { SyncOptions, SyncReport } from "../environments/sync/mirror.ts";
+import type { FolderWatch, WatchOptions } from "../environments/sync/watch.ts";
 import { AvailabilityCache, type AvailabilityChange } from "./availability.ts";
 import type { CallOptions, CallResult, ToolCall } from "./call.ts";
 import { type CheckpointSettings, Checkpoints } from "./checkpoints/checkpoints.ts";
@@ -70,6 +71,10 @@ export interface SyncCallOptions extends Omit<SyncOptions, "stateDir"> {
   readonly environment?: string;
 }
 
+export interface WatchFolderOptions
+  extends Omit<SyncCallOptions, "dryRun" | "abortSignal" | "onProgress">,
+    WatchOptions {}
+
 export interface Moorage extends AsyncDisposable {
   /** Names of the environments; the first one is the default. */
   readonly environments: readonly string[];
@@ -92,6 +97,11 @@ export interface Moorage extends AsyncDisposable {
    * @param folder absolute, or relative to the cwd
    */
   sync(folder: string, options: SyncCallOptions): Promise<SyncReport>;
+  /**
+   * Mirrors a folder again and again until it is disposed, or the runtime stops. A run that fails is told and the next
+   * one comes all the same.
+   */
+  watchFolder(folder: string, options: WatchFolderOptions): Promise<FolderWatch>;
   /** Asks every environment now, side by side. */
   health(): Promise<Readonly<Record<string, Health>>>;
   /** @returns a function that takes the listener off */
@@ -202,6 +212,7 @@ class Runtime implements Moorage {
   readonly #stopping = new AbortController();
   readonly #stopListening: () => void;
   readonly #stopServing: () => void;
+  readonly #watches = new Set<FolderWatch>();
   readonly #running = new Set<Promise<unknown>>();
   #watching = false;
   #stopped: Promise<void> | null = null;
@@ -286,6 +297,18 @@ class Runtime implements Moorage {
     return mirror(resolve(folder), this.environment(environment), { ...options, stateDir: this.#state });
   }
 
+  async watchFolder(folder: string, options: WatchFolderOptions): Promise<FolderWatch> {
+    const { intervalMs, onReport, onFailure, ...sync } = options;
+    const { watchFolder } = await import("../environments/sync/watch.ts");
+    const watch = watchFolder((abortSignal) => this.sync(folder, { ...sync, abortSignal }), {
+      ...pickDefined("intervalMs", intervalMs),
+      ...pickDefined("onReport", onReport),
+      ...pickDefined("onFailure", onFailure),
+    });
+    this.#watches.add(watch);
+    return watch;
+  }
+
   async health(): Promise<Readonly<Record<string, Health>>> {
     const answers = [...this.#places].map(async ([name, { environment }]) => {
       return [name, await withinProbeLimit(environment.health(), this.#clock)] as const;
@@ -317,6 +340,7 @@ class Runtime implements Moorage {
     this.#stopping.abort();
     await Promise.all(this.#running);
     this.#stopServing();
+    await Promise.all([...this.#watches].map((watch) => watch[Symbol.asyncDispose]()));
     // Everything is stopped before anything is reported: one failure must not keep the others alive.
     const ours = [...this.#places.values()].filter(({ isOurs }) => isOurs);
     const outcomes = [

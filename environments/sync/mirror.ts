@@ -114,8 +114,8 @@ export async function mirror(
     ...bound,
   };
   const [hereView, thereView] = await Promise.all([
-    viewSide(here, hereScan, base.here, watch),
-    viewSide(there, thereScan, base.there, watch),
+    viewSide(here, hereScan, base.here, { entries: hereByPath, ...watch }),
+    viewSide(there, thereScan, base.there, { entries: thereByPath, ...watch }),
   ]);
   for (const view of [hereView, thereView])
     for (const path of view.unreadable) skipped.set(path, "it cannot be read, or is another file system");

@@ -29,22 +29,26 @@ export async function viewSide(
   scan: TreeScan,
   known: Stamps,
   {
+    entries,
     isMirrored,
     needsHash,
     abortSignal,
   }: {
+    /** All of the scan, by path; what is not mirrored is taken out of it. */
+    readonly entries: Map<string, TreeEntry>;
     readonly isMirrored: (entry: TreeEntry) => boolean;
     readonly needsHash: (path: string) => boolean;
     readonly abortSignal?: AbortSignal;
   },
 ): Promise<View> {
-  const entries = new Map<string, TreeEntry>();
   const hashes = new Map<string, string>();
   const stamps: Stamps = new Map();
   const ask: string[] = [];
   for (const entry of scan.entries) {
-    if (!isMirrored(entry)) continue;
-    entries.set(entry.path, entry);
+    if (!isMirrored(entry)) {
+      entries.delete(entry.path);
+      continue;
+    }
     if (entry.kind !== "file") continue;
     const before = known.get(entry.path);
     if (before?.stamp === entry.stamp) {

@@ -14,21 +14,25 @@ export async function mcp(options: ToolOptions): Promise<number> {
   globalThis.console = new Console(process.stderr);
   if (process.stdin.isTTY)
     printLine("moor: An MCP client is expected on stdin; see docs/mcp.md. Ctrl-D ends this");
-  return withMoorage(options, async ({ moorage, lifetime: { abortSignal } }) => {
-    const transport = new StdioTransport();
-    const onError = (error: Error): void => printLine(`moor: mcp: ${error.message}`);
-    // Not before a client lists: some start a second server only to ask which protocol it speaks.
-    const onList = (): void => startInBackground(moorage.environment());
-    const connection = serveStdio(() => createMcpServer(moorage, { version: version(), onError, onList }), {
-      transport,
-      onerror: onError,
-    });
-    const leave = (): void => void connection.close();
-    abortSignal.addEventListener("abort", leave, { once: true });
-    if (abortSignal.aborted) leave();
-    await transport.closed;
-    return EXIT.ok;
-  });
+  return withMoorage(
+    options,
+    async ({ moorage, lifetime: { abortSignal } }) => {
+      const transport = new StdioTransport();
+      const onError = (error: Error): void => printLine(`moor: mcp: ${error.message}`);
+      // Not before a client lists: some start a second server only to ask which protocol it speaks.
+      const onList = (): void => startInBackground(moorage.environment());
+      const connection = serveStdio(() => createMcpServer(moorage, { version: version(), onError, onList }), {
+        transport,
+        onerror: onError,
+      });
+      const leave = (): void => void connection.close();
+      abortSignal.addEventListener("abort", leave, { once: true });
+      if (abortSignal.aborted) leave();
+      await transport.closed;
+      return EXIT.ok;
+    },
+    { watches: true },
+  );
 }
 
 /** So that the first call finds it ready. A failure is told by that call, which tries again. */
