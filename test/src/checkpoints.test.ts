@@ -2,12 +2,10 @@ import { spawnSync } from "node:child_process";
 import {
   chmodSync,
   existsSync,
-  lstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
-  readlinkSync,
   realpathSync,
   rmSync,
   statSync,
@@ -19,6 +17,7 @@ import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import type { CheckpointSettings } from "../../src/checkpoints/checkpoints.ts";
 import { createMoorage, type Moorage } from "../../src/moorage.ts";
+import { picture } from "../environments/tree/picture.ts";
 
 const base = realpathSync(mkdtempSync(join(tmpdir(), "moorage-checkpoints-")));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
@@ -53,24 +52,6 @@ async function fixture(
     restore: (id, options) => moorage.checkpoints.restore(String(id), moorage.environment(), options),
     [Symbol.asyncDispose]: () => moorage.stop(),
   };
-}
-
-/** Everything of a folder that a restore promises. */
-function picture(folder: string): Record<string, string> {
-  const found: Record<string, string> = {};
-  // By hand: the recursive listing enters links to folders.
-  const names = readdirSync(folder, { encoding: "latin1" });
-  for (let name = names.pop(); name !== undefined; name = names.pop()) {
-    const path = Buffer.concat([Buffer.from(`${folder}/`), Buffer.from(name, "latin1")]);
-    const stat = lstatSync(path);
-    const mode = (stat.mode & 0o7777).toString(8);
-    if (stat.isSymbolicLink()) found[name] = `-> ${readlinkSync(path, "latin1")}`;
-    else if (stat.isDirectory()) {
-      found[name] = `dir ${mode}`;
-      for (const inner of readdirSync(path, { encoding: "latin1" })) names.push(`${name}/${inner}`);
-    } else found[name] = `file ${mode} ${readFileSync(path, "latin1")}`;
-  }
-  return Object.fromEntries(Object.entries(found).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
 const ID = /^cp-[0-9a-f]{12}$/;

@@ -2,7 +2,6 @@ import { createHash } from "node:crypto";
 import {
   chmodSync,
   existsSync,
-  lstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -22,6 +21,7 @@ import { createLocalEnvironment } from "../../../environments/local/index.ts";
 import { Baseline } from "../../../environments/sync/baseline.ts";
 import { mirror, type SyncOptions, type SyncReport } from "../../../environments/sync/mirror.ts";
 import { ODD_NAMES } from "../tree/cases.ts";
+import { picture, write } from "../tree/picture.ts";
 
 const base = realpathSync(mkdtempSync(join(tmpdir(), "moorage-sync-")));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
@@ -57,28 +57,6 @@ function fixture(shell: "bash" | "sh" = "bash"): Fixture {
   };
 }
 
-function write(path: string, content: string): void {
-  mkdirSync(dirname(path), { recursive: true });
-  writeFileSync(path, content);
-}
-
-function picture(folder: string): Record<string, string> {
-  const found: Record<string, string> = {};
-  // By hand: the recursive listing enters links to folders.
-  const names = readdirSync(folder, { encoding: "latin1" });
-  for (let name = names.pop(); name !== undefined; name = names.pop()) {
-    const path = Buffer.concat([Buffer.from(`${folder}/`), Buffer.from(name, "latin1")]);
-    const stat = lstatSync(path);
-    const mode = (stat.mode & 0o777).toString(8);
-    if (stat.isSymbolicLink()) found[name] = `-> ${readlinkSync(path, "latin1")}`;
-    else if (stat.isDirectory()) {
-      found[name] = `dir ${mode}`;
-      for (const inner of readdirSync(path, { encoding: "latin1" })) names.push(`${name}/${inner}`);
-    } else found[name] = `file ${mode} ${readFileSync(path, "latin1")}`;
-  }
-  return Object.fromEntries(Object.entries(found).sort(([a], [b]) => (a < b ? -1 : 1)));
-}
-
 const nothing = { pushed: [], pulled: [], conflicts: [], skipped: [] };
 
 describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (shell) => {
@@ -94,7 +72,7 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
     const { pushed, ...rest } = await f.sync("push");
     expect(rest).toEqual({ pulled: [], conflicts: [], skipped: [] });
     expect(pushed).toHaveLength(4 + ODD_NAMES.length);
-    expect(picture(f.remote)).toEqual(picture(f.host));
+    expect(picture(f.remote, 0o777)).toEqual(picture(f.host, 0o777));
     expect(await f.sync()).toEqual(nothing);
   });
 
@@ -114,8 +92,8 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
       pushed: ["a", "b"],
       pulled: ["d", "d/e", "new", "new/n", "zero"],
     });
-    expect(picture(f.host)).toEqual(picture(f.remote));
-    expect(Object.keys(picture(f.host))).toEqual(["a", "c", "new", "new/n", "zero"]);
+    expect(picture(f.host, 0o777)).toEqual(picture(f.remote, 0o777));
+    expect(Object.keys(picture(f.host, 0o777))).toEqual(["a", "c", "new", "new/n", "zero"]);
     expect(readFileSync(join(f.host, "zero"), "utf8")).toBe("filled");
     expect(await f.sync()).toEqual(nothing);
   });
@@ -165,7 +143,7 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
       write(join(f.host, name), "1");
     }
     await f.sync("push");
-    expect(Object.keys(picture(f.remote))).toEqual([
+    expect(Object.keys(picture(f.remote, 0o777))).toEqual([
       ".git",
       ".gitignore",
       "keep.log",
@@ -221,7 +199,7 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
     await f.sync("push");
     rmSync(join(f.remote, "d"), { recursive: true });
     expect(await f.sync()).toEqual({ ...nothing, pushed: ["d", "d/a"] });
-    expect(picture(f.remote)).toEqual(picture(f.host));
+    expect(picture(f.remote, 0o777)).toEqual(picture(f.host, 0o777));
   });
 
   it("understands a run that died between putting files in place and writing that down", async () => {
@@ -271,7 +249,7 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
     write(join(f.remote, "a"), "1");
     const report = await mirror(f.remote, f.environment, { direction: "both", stateDir: join(base, "s") });
     expect(report.skipped).toEqual([{ path: "", reason: "both sides are one folder" }]);
-    expect(picture(f.remote)).toEqual({ a: "file 644 1" });
+    expect(picture(f.remote, 0o777)).toEqual({ a: "file 644 1" });
   });
 
   it("goes on after an abort from where it was, and a dry run does nothing (SY-17)", async () => {
@@ -284,6 +262,6 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
     await expect(broken).rejects.toMatchObject({ code: "ABORTED" });
     expect(readdirSync(f.remote).filter((name) => name.startsWith("f"))).toEqual([]);
     expect((await f.sync("push")).pushed).toHaveLength(20);
-    expect(picture(f.remote)).toEqual(picture(f.host));
+    expect(picture(f.remote, 0o777)).toEqual(picture(f.host, 0o777));
   });
 });
