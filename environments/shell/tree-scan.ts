@@ -19,7 +19,7 @@ const SCAN_MAX_BYTES = 128 * 1024 * 1024;
  * by NUL, gives names to stat; the name and a nonce frame what stat says, since a name may hold a line end. Folders
  * that are closed, and what lies on another device, come with a mark of their own.
  */
-function scanScript(root: string, nonce: string, listed: boolean): string {
+function scanScript(root: string, nonce: string, listed: boolean, hasFind: boolean): string {
   const only = listed ? "" : ` -name '${OUR_PREFIX}*' -prune -o`;
   const whole = findExpression(OUR_PREFIX).map(quote).join(" ");
   const named = `exec find "$@" -maxdepth 0 -printf '${FIND_NAMED}'`;
@@ -39,7 +39,7 @@ __moor_walk() {
 ${enterRoot(root)}
 [ -r . ] || exit 92
 printf '%s\\000%s\\000' "$PWD" "\${EPOCHSECONDS:-$(date +%s)}"
-if find . -maxdepth 0 -printf '' 2>/dev/null; then
+if ${hasFind ? ":" : "find . -maxdepth 0 -printf '' 2>/dev/null"}; then
   printf 'G\\000'
   ${listed ? `exec xargs -0 sh -c ${quote(named)} sh` : `exec find . ${whole}`}
 fi
@@ -55,6 +55,8 @@ exit 0`;
 
 /** What a scan said, so that the same words need not be read again. */
 export interface ScanMemo {
+  /** Whether the environment was seen to have a find that tells everything, which then need not be tried again. */
+  hasFind: boolean;
   last: { readonly root: string; readonly words: string; readonly scan: TreeScan } | null;
 }
 
@@ -72,7 +74,7 @@ export async function scanTree(
   const nonce = `/${randomBytes(12).toString("hex")}/`;
   const chunks: Buffer[] = [];
   let bytes = 0;
-  const { exitCode, stderr } = await system.run(scanScript(root, nonce, listed !== undefined), {
+  const { exitCode, stderr } = await system.run(scanScript(root, nonce, listed !== undefined, memo.hasFind), {
     timeoutMs,
     ...(abortSignal && { abortSignal }),
     ...(listed && { stdin: pathList(listed) }),
@@ -82,10 +84,11 @@ export async function scanTree(
       chunks.push(chunk);
     },
   });
-  // xargs tells by its exit code of entries that went away meanwhile.
-  const isTold = !(exitCode >= 91 && exitCode <= 94) && bytes > 0;
+  // find and xargs tell by their exit code of entries that went away meanwhile; beyond, they were killed or not found.
+  const isTold = !(exitCode >= 91 && exitCode <= 94) && exitCode < 124 && bytes > 0;
   if (!isTold) throw rootError(exitCode, "scan", root, stderr);
   const text = Buffer.concat(chunks).toString("latin1");
+  memo.hasFind ||= formOf(text) === "G";
   if (listed) return parseScan(text, nonce, stderr, true);
   const words = wordsOf(text, nonce, stderr);
   const { last } = memo;
@@ -93,6 +96,14 @@ export async function scanTree(
   const scan = parseScan(text, nonce, stderr, false);
   memo.last = scan.entries.every(({ settled }) => settled) ? { root, words, scan } : null;
   return scan;
+}
+
+/** `G` for find's answer, `S` for stat's; after the root and the time. */
+function formOf(text: string): string {
+  const fields = new Fields(text);
+  fields.next();
+  fields.next();
+  return fields.next();
 }
 
 /** An answer but for the time at which it was given and the nonce. */

@@ -88,6 +88,8 @@ export function parseFind(
       ...(kind === "symlink" && { linkTarget: text.slice(end + 1, linkEnd) }),
     });
   }
+  if (!listed && device === null)
+    throw new MoorageError("INTERNAL", "Cannot scan: the folder itself is missing");
   return { entries, closed };
 }
 
