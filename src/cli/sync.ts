@@ -1,7 +1,6 @@
 /** `moor sync`, and the mirroring around a command that `--sync` asks for. */
 
 import { once } from "node:events";
-import type { FolderWatch } from "../../environments/sync/watch.ts";
 import type { Moorage } from "../moorage.ts";
 import { ToolRegistry } from "../registry.ts";
 import { EXIT } from "./exit.ts";
@@ -52,7 +51,7 @@ export async function syncAround(
 }
 
 /** Mirrors all along, beside a command that lasts. */
-export function syncAlong(moorage: Moorage, folder: string): Promise<FolderWatch> {
+export function syncAlong(moorage: Moorage, folder: string): ReturnType<Moorage["watchFolder"]> {
   return moorage.watchFolder(folder, {
     direction: "both",
     onReport: remark,
