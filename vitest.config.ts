@@ -6,8 +6,9 @@ import { defineConfig } from "vitest/config";
  */
 export default defineConfig({
   test: {
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
+    // A test waits for conditions, so a longer limit costs nothing but on a failure, and holds on a busy machine.
+    testTimeout: 120_000,
+    hookTimeout: 180_000,
     projects: [
       {
         extends: true,
@@ -25,8 +26,6 @@ export default defineConfig({
           // Its reaper needs an image that may not be had here; our own sweep takes its place.
           env: { TESTCONTAINERS_RYUK_DISABLED: "true" },
           globalSetup: ["test/host/global-setup.ts"],
-          testTimeout: 90_000,
-          hookTimeout: 180_000,
         },
       },
       {

@@ -4,9 +4,9 @@ import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import Docker from "dockerode";
+import type Docker from "dockerode";
 import type { BaseEnvironment } from "../environments/base.ts";
-import { createDockerEnvironment, type DockerOptions } from "../environments/docker/index.ts";
+import { createDockerEnvironment, type DockerOptions, openEngine } from "../environments/docker/index.ts";
 import { createLocalEnvironment } from "../environments/local/index.ts";
 
 export const IMAGE = "moorage/workbench:latest";
@@ -34,7 +34,7 @@ export function dockerEnvironment(
 /** Why there is no engine with the workbench image, or null. */
 export async function dockerObstacle(): Promise<string | null> {
   try {
-    await new Docker().getImage(IMAGE).inspect();
+    await (await openEngine()).docker.getImage(IMAGE).inspect();
     return null;
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
@@ -49,7 +49,8 @@ export interface IdleContainer extends AsyncDisposable {
 
 /** A container that does nothing, for both sides of a comparison to work in. */
 export async function idleContainer(): Promise<IdleContainer> {
-  const container = await new Docker().createContainer({
+  const { docker } = await openEngine();
+  const container = await docker.createContainer({
     Image: IMAGE,
     Cmd: ["sleep", "infinity"],
     HostConfig: { Init: true },

@@ -6,10 +6,21 @@ import { existsSync, mkdirSync } from "node:fs";
 import { enableCompileCache } from "node:module";
 import { homedir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 
 cacheCode();
-const { main } = await import("../src/cli/main.ts");
+const { main } = await import("../src/cli/main.ts").catch(explainMissing);
 await main(process.argv.slice(2));
+
+/** A checkout without its packages is told as such; anything else is a fault. */
+function explainMissing(error) {
+  const [, name] = /Cannot find package '([^']+)'/.exec(error.message) ?? [];
+  if (error.code !== "ERR_MODULE_NOT_FOUND" || name === undefined) throw error;
+  const root = fileURLToPath(new URL("..", import.meta.url));
+  process.stderr.write(`moor: ENVIRONMENT_UNAVAILABLE: Cannot start: package "${name}" is not installed\n`);
+  process.stderr.write(`Run \`npm install\` in ${root}.\n`);
+  process.exit(125);
+}
 
 /**
  * The folder is the user's own: code from a shared one could be anybody's. Without it all works, a bit later.

@@ -10,12 +10,18 @@ type Factory<Name extends BackendName> = (
 
 /** Makes an environment of a specification. */
 const BACKENDS: { readonly [Name in BackendName]: Factory<Name> } = {
-  local: async ({ options }, { hostFolder, ...common }) => {
+  local: async ({ options }, { hostFolder, credentials, ...common }) => {
     const { createLocalEnvironment, currentFolder } = await import("./local/index.ts");
     const workspace = options.workspace ?? hostFolder ?? currentFolder();
     if (options.isolation === "bubblewrap") {
       const { createBubblewrapEnvironment } = await import("./local/bubblewrap/index.ts");
-      return createBubblewrapEnvironment({ ...common, workspace, egress: options.egress ?? "open" });
+      const egress = options.egress ?? "open";
+      return createBubblewrapEnvironment({
+        ...common,
+        workspace,
+        egress,
+        ...(credentials && { credentials }),
+      });
     }
     return createLocalEnvironment({ ...common, workspace });
   },
@@ -48,9 +54,18 @@ const BACKENDS: { readonly [Name in BackendName]: Factory<Name> } = {
       ...(knownHosts && { knownHosts }),
     });
   },
-  vercel: async ({ name, options }, { hostFolder, ...common }) => {
+  vercel: async ({ name, options }, { hostFolder, credentials, ...common }) => {
     const { createVercelEnvironment } = await import("./vercel/index.ts");
     const { workspace, base_url: baseUrl, runtime, egress } = options;
+    if (credentials?.length) {
+      throw new MoorageError(
+        "UNSUPPORTED",
+        "Cannot hold credentials back: the proxy of a vercel sandbox is not ours",
+        {
+          suggestion: "Use a container or local?isolation=bubblewrap, whose proxy can put them in.",
+        },
+      );
+    }
     if (hostFolder !== undefined) {
       throw new MoorageError(
         "UNSUPPORTED",

@@ -5,7 +5,7 @@
  * environment's own, absolute or relative to what the member says, never the host's. A command that ran is a
  * result, with any exit code; a member throws a `MoorageError` only when the environment failed or refused.
  */
-import type { ErrorCode } from "../src/errors.ts";
+import { type ErrorCode, MoorageError } from "../src/errors.ts";
 
 /** What stands between a command and the host: nothing, a sandboxed process, a container, a virtual machine. */
 export type Isolation = "none" | "process" | "container" | "vm";
@@ -158,6 +158,8 @@ export interface ProcessInfo {
   readonly stdinOpen: boolean;
   /** Bytes in the log so far. */
   readonly logBytes: number;
+  /** Whether output beyond `limits.processLogMaxBytes` was dropped. */
+  readonly logTruncated: boolean;
 }
 
 export interface LogSlice {
@@ -321,7 +323,7 @@ export type FileChange =
  */
 export interface EnvironmentFiles {
   readFile(path: string, options?: ReadOptions): Promise<FileContent>;
-  /** Reads lines without loading the file, of any size. */
+  /** Reads lines without loading the file, of any size; one of more than 256 MiB that begins as a binary is FILE_BINARY. */
   readLines(path: string, options?: LinesOptions): Promise<FileLines>;
   /**
    * Replaces the whole content in one step seen by others: temporary file beside it, rename. Follows a link to
@@ -504,6 +506,8 @@ export type Health =
       readonly code: ErrorCode;
       readonly reason: string;
       readonly suggestion?: string;
+      /** Its own start failed, and none has succeeded: what worked before was only what it stands on. */
+      readonly neverStarted?: true;
     };
 
 /** Full outputs of commands whose captured text was cut, kept on the host for `limits.spillMaxAgeMs`. */
@@ -525,6 +529,28 @@ export interface EnvironmentInfo {
   readonly exposedHostPaths: readonly string[];
   /** What its egress policy decided so far; missing where there is no policy. */
   readonly egress?: EgressReport;
+  /** Defences that it lacks, such as in a container that someone else made; missing where there is nothing to say. */
+  readonly warnings?: readonly string[];
+}
+
+/** What may be reached: everything, nothing, or what is listed. Deny wins, and `!` in front of an entry denies too. */
+export type EgressPolicy =
+  | "open"
+  | "none"
+  | { readonly allow: readonly string[]; readonly deny?: readonly string[] };
+
+/** A credential that the environment never holds. It is put into requests that the proxy reads, those of plain HTTP, since TLS is not opened. The value is never logged. */
+export interface EgressCredential {
+  /** A rule, as in an allow-list. */
+  readonly host: string;
+  /** Replaces whatever the request has under this name. */
+  readonly header: string;
+  readonly value: string;
+  /**
+   * Whether a request for `http://host` is sent to port 443 over TLS, so that the credential never travels in the
+   * clear. The program asks in the clear, inside; nothing but the proxy hears it. @default false
+   */
+  readonly tls?: boolean;
 }
 
 /** Decisions of an egress policy. Without a way out at all nobody asks, and the counts stay 0. */
@@ -604,6 +630,18 @@ export abstract class BaseEnvironment implements AsyncDisposable {
   abstract health(): Promise<Health>;
 
   abstract info(): EnvironmentInfo;
+
+  /**
+   * Changes the egress policy while the environment lives; connections that the new one denies are closed. Only what
+   * was made with an allow-list has a door whose rules can change: to other rules, or to `none` and back.
+   * @throws {MoorageError} INVALID_SPEC, and the old policy stays; UNSUPPORTED where the network cannot be changed
+   */
+  async setEgress(_policy: EgressPolicy): Promise<void> {
+    throw new MoorageError(
+      "UNSUPPORTED",
+      `Cannot change the egress policy: the ${this.backend} backend enforces none that could change here`,
+    );
+  }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();

@@ -1,5 +1,5 @@
 /** What a specification can ask of a backend, as types; nothing here runs. */
-import type { CommonOptions } from "./base.ts";
+import type { CommonOptions, EgressCredential } from "./base.ts";
 
 /** Outbound network: all of it, none, or what is listed; an entry with `!` in front denies. */
 export type Egress = "open" | "none" | { readonly allow: readonly string[] };
@@ -57,4 +57,6 @@ export type BackendName = EnvironmentSpec["backend"];
 export interface PlaceOptions extends CommonOptions {
   /** Folder of the host that the agent works on: run in, or mounted. */
   readonly hostFolder?: string;
+  /** Put into requests by the proxy of an allow-list, so that the environment never holds them. */
+  readonly credentials?: readonly EgressCredential[];
 }

@@ -3,6 +3,7 @@
  * backend works at all. Joins the backends for these questions, as `backends.ts` does for work.
  */
 import type { Health, LeftProcess } from "./base.ts";
+import type { GateRecord } from "./egress/record.ts";
 import type { OwnerState } from "./owner.ts";
 
 /** An environment that has an owner's record or label. */
@@ -20,6 +21,18 @@ export interface RecordedEnvironment {
   /** What runs in it, apart from our own shells. */
   readonly processes: readonly LeftProcess[];
 }
+
+/** What the egress policy of a living environment decided, by the environment's id. */
+export async function egressOfEnvironments({
+  stateDir,
+}: UpkeepOptions): Promise<ReadonlyMap<string, EgressRecord>> {
+  const { readGates } = await import("./egress/record.ts");
+  const records = await readGates(stateDir);
+  return new Map(records.map(({ id, owner: _, folder: __, ...record }) => [id, record]));
+}
+
+/** Counters, and the last decisions, oldest first. */
+export type EgressRecord = Omit<GateRecord, "id" | "owner" | "folder">;
 
 /** What an orphan's removal came to. */
 export interface Removal {
@@ -77,7 +90,11 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
       check: async () => (await import("./local/bubblewrap/probe.ts")).probeBubblewrap(),
       // Their records are among the local ones.
       list: async () => [],
-      reap: async () => [],
+      reap: async () => {
+        const { sweepGates } = await import("./egress/record.ts");
+        const swept = await sweepGates(stateDir);
+        return swept.map((id) => ({ id, backend: "egress", removed: ["the remains of a proxy"], left: [] }));
+      },
     },
     {
       backend: "docker",
@@ -130,8 +147,7 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
     {
       backend: "ssh",
       forms: ["ssh://[user@]host[:port][/workspace]"],
-      // Every host answers for itself, once it is named.
-      check: async () => ({ healthy: true }),
+      check: async () => ({ healthy: true, detail: "each host answers for itself, once it is named" }),
       list: async () => {
         const { listSsh } = await import("./ssh/index.ts");
         const entries = await listSsh({ stateDir });
@@ -145,6 +161,26 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
           backend: "ssh",
           removed: problem === null ? [`processes on ${description}`] : [],
           left: problem === null ? [] : [`processes on ${description}: ${problem}`],
+        }));
+      },
+    },
+    {
+      backend: "vercel",
+      forms: ["vercel[:NAME]"],
+      check: async () => (await import("./vercel/index.ts")).checkVercel(),
+      list: async () => {
+        const { listVercel } = await import("./vercel/index.ts");
+        const entries = await listVercel({ stateDir });
+        return entries.map((entry) => ({ ...entry, backend: "vercel", workspace: null, processes: [] }));
+      },
+      reap: async () => {
+        const { reapVercel } = await import("./vercel/index.ts");
+        const reaped = await reapVercel({ stateDir });
+        return reaped.map(({ id, name, problem }) => ({
+          id,
+          backend: "vercel",
+          removed: problem === null ? [`sandbox ${name}`] : [],
+          left: problem === null ? [] : [`sandbox ${name}: ${problem}`],
         }));
       },
     },

@@ -3,8 +3,10 @@
  * build does nothing while that is unchanged. A further image is one entry of `RECIPES`.
  */
 import { createHash } from "node:crypto";
-import Docker from "dockerode";
-import { MoorageError } from "../src/errors.ts";
+import type Docker from "dockerode";
+import { type DockerEngine, openEngine } from "../environments/docker/index.ts";
+import { isMoorageError, MoorageError } from "../src/errors.ts";
+import { didYouMean } from "../src/nearest.ts";
 import { workbenchFromPackages } from "./bootstrap.ts";
 import { busyboxFromHost } from "./busybox.ts";
 import type { ImageRecipe, ImageVariant, ImageWay } from "./recipe.ts";
@@ -48,8 +50,8 @@ export interface BuildImagesOptions {
   readonly names?: readonly string[];
   /** Gets one short line per step. */
   readonly onProgress?: (message: string) => void;
-  /** @default the engine of DOCKER_HOST or the default socket */
-  readonly docker?: Docker;
+  /** @default the one that the `docker` command would use */
+  readonly engine?: DockerEngine;
   /** Builds also what is current. @default false */
   readonly force?: boolean;
   readonly abortSignal?: AbortSignal;
@@ -60,19 +62,22 @@ export interface BuildImagesOptions {
  *
  * @returns the state of each afterwards, in order
  * @throws {MoorageError} INVALID_ARGUMENTS for an unknown name, DOCKER_UNREACHABLE, IMAGE_PULL_FAILED when no way is
- * open, IMAGE_BUILD_FAILED, ABORTED
+ * open, IMAGE_BUILD_FAILED, ABORTED, and the engine's own
  */
 export async function buildImages(options: BuildImagesOptions = {}): Promise<readonly ImageStatus[]> {
-  const { docker = new Docker(), onProgress = () => {}, abortSignal, force = false } = options;
+  const { onProgress = () => {}, abortSignal, force = false } = options;
+  const recipes = select(options.names);
+  const engine = options.engine ?? (await openEngine());
   const states: ImageStatus[] = [];
-  for (const recipe of select(options.names)) {
-    const before = await inspect(docker, recipe);
+  for (const recipe of recipes) {
+    const before = await inspect(engine, recipe);
     if (before.current && !force) {
       states.push(before);
       continue;
     }
-    await build(docker, recipe, before, (message) => onProgress(`${recipe.name}: ${message}`), abortSignal);
-    states.push(await inspect(docker, recipe));
+    const told = (message: string): void => onProgress(`${recipe.name}: ${message}`);
+    await build(engine.docker, recipe, before, told, abortSignal);
+    states.push(await inspect(engine, recipe));
   }
   return states;
 }
@@ -80,13 +85,13 @@ export async function buildImages(options: BuildImagesOptions = {}): Promise<rea
 /**
  * Tells what the engine has of Moorage's images.
  *
- * @throws {MoorageError} DOCKER_UNREACHABLE
+ * @throws {MoorageError} DOCKER_UNREACHABLE, DOCKER_PERMISSION, DOCKER_CONTEXT_INVALID
  */
 export async function listImages(
-  options: { readonly docker?: Docker } = {},
+  options: { readonly engine?: DockerEngine } = {},
 ): Promise<readonly ImageStatus[]> {
-  const docker = options.docker ?? new Docker();
-  return Promise.all(RECIPES.map((recipe) => inspect(docker, recipe)));
+  const engine = options.engine ?? (await openEngine());
+  return Promise.all(RECIPES.map((recipe) => inspect(engine, recipe)));
 }
 
 function select(names: readonly string[] | undefined): readonly ImageRecipe[] {
@@ -94,8 +99,11 @@ function select(names: readonly string[] | undefined): readonly ImageRecipe[] {
   return names.map((name) => {
     const recipe = RECIPES.find((one) => one.name === name);
     if (recipe) return recipe;
-    const known = RECIPES.map((one) => one.name).join(", ");
-    throw new MoorageError("INVALID_ARGUMENTS", `Cannot build image "${name}": there are ${known}`);
+    const known = RECIPES.map((one) => one.name);
+    throw new MoorageError(
+      "INVALID_ARGUMENTS",
+      `Cannot build image "${name}"${didYouMean(name, known)} (there are: ${known.join(", ")})`,
+    );
   });
 }
 
@@ -148,7 +156,7 @@ async function firstOpenWay(
   });
 }
 
-async function inspect(docker: Docker, recipe: ImageRecipe): Promise<ImageStatus> {
+async function inspect(engine: DockerEngine, recipe: ImageRecipe): Promise<ImageStatus> {
   const { name, tag, purpose, ways } = recipe;
   const absent: ImageStatus = {
     name,
@@ -160,17 +168,15 @@ async function inspect(docker: Docker, recipe: ImageRecipe): Promise<ImageStatus
     sizeBytes: null,
   };
   try {
-    const { Id: id, Size: sizeBytes, Config: config } = await docker.getImage(tag).inspect();
+    const { Id: id, Size: sizeBytes, Config: config } = await engine.docker.getImage(tag).inspect();
     const labels = config.Labels ?? {};
     const way = ways.find((one) => one.variant === labels[VARIANT_LABEL]);
     const current = way !== undefined && (await way.inputs().then(digest, () => null)) === labels[KEY_LABEL];
     return { ...absent, id, sizeBytes, variant: way?.variant ?? null, current };
   } catch (error) {
-    // The engine's client adds the status of the answer to its errors, and the system's code where there was none.
-    const { statusCode } = error as { statusCode?: number };
-    if (statusCode === 404) return absent;
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new MoorageError("DOCKER_UNREACHABLE", `Cannot look for ${tag}: ${reason}`, { cause: error });
+    const failure = engine.explain(error, `look for image ${tag}`);
+    if (isMoorageError(failure, "IMAGE_MISSING")) return absent;
+    throw failure;
   }
 }
 

@@ -129,6 +129,14 @@ export class AvailabilityCache {
     return known ? this.#read(wanted) : null;
   }
 
+  /** Probes a key anew, also when its answer is fresh: something was met that the last probe cannot know of. */
+  async recheck(key: string): Promise<void> {
+    const entry = this.#entry(key);
+    await entry.inFlight;
+    entry.inFlight ??= this.#startProbe(entry);
+    await entry.inFlight;
+  }
+
   /** Ends background probing for good. */
   close(): void {
     this.#closed = true;
@@ -193,6 +201,7 @@ export class AvailabilityCache {
     entry.outcome = outcome;
     entry.outcomeAt = now;
     if (outcome.available === true) entry.lastSuccessAt = now;
+    if (outcome.available === false && outcome.neverWorked) entry.lastSuccessAt = null;
     if (outcome.available === null) this.#emit({ kind: "fault", key: entry.key, error: outcome.fault });
     this.#verdict(entry, now);
     this.#schedule(entry);

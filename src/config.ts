@@ -16,6 +16,40 @@ const variables = z
   .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/), z.string())
   .describe("Variables of every command in the environment, by name and value.");
 
+const rules = z.array(z.string());
+
+const egress = z.union([
+  z.enum(["open", "none"]).describe("Everything, or nothing."),
+  z.strictObject({
+    allow: rules.describe("Hosts, *.host, host:port, addresses and ranges. An empty list allows nothing."),
+    deny: rules.optional().describe("The same, and wins over allow."),
+    credentials: z
+      .array(
+        z.strictObject({
+          host: z.string().describe("A rule, as in allow."),
+          variable: z
+            .string()
+            .regex(/^[A-Za-z_][A-Za-z0-9_]*$/)
+            .describe("Variable of this host with the value; in the environment it holds a placeholder."),
+          header: z.string().optional().describe("Header that carries it. Default: Authorization."),
+          format: z
+            .string()
+            .refine((text) => text.includes("{}"), "has no {} for the value")
+            .optional()
+            .describe("What the header holds, {} for the value. Default: Bearer {}."),
+          tls: z
+            .boolean()
+            .optional()
+            .describe("Whether requests for http://host leave this host as HTTPS. Default: false."),
+        }),
+      )
+      .optional()
+      .describe(
+        "Credentials that the proxy puts into requests of plain HTTP and the environment never holds.",
+      ),
+  }),
+]);
+
 const environment = z.union([
   z.string().describe("A specification such as docker:node:24?memory=2g."),
   z.strictObject({
@@ -26,6 +60,9 @@ const environment = z.union([
       .describe("Folder of this host to work on, relative to this file. Default: the one for all."),
     env: variables.optional(),
     passEnv: z.array(z.string()).optional().describe("Variables of this host that reach the environment."),
+    egress: egress
+      .optional()
+      .describe("What it may reach, in the place of the specification's own egress. Default: open."),
     keep: z.boolean().optional().describe("Whether it outlives the runtime. Default: false."),
   }),
 ]);
@@ -66,6 +103,7 @@ export type Config = z.output<typeof CONFIG>;
 
 export interface ConfiguredEnvironment {
   readonly spec: string;
+  readonly egress?: z.output<typeof egress> | undefined;
   readonly workspace?: string | undefined;
   readonly env?: Readonly<Record<string, string>> | undefined;
   readonly passEnv?: readonly string[] | undefined;
@@ -142,7 +180,10 @@ function checkMeaning(config: Config, where: (at: readonly PropertyKey[]) => str
   const names = Object.keys(config.environments ?? {});
   for (const [name, entry] of Object.entries(config.environments ?? {})) {
     try {
-      parseSpec(typeof entry === "string" ? entry : entry.spec);
+      const { spec, egress: policy } = typeof entry === "string" ? { spec: entry, egress: undefined } : entry;
+      const { options } = parseSpec(spec);
+      if (policy !== undefined && options.egress !== undefined)
+        throw new Error("its egress is said twice, in the specification and beside it");
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error);
       throw refusal([`${where(["environments", name])}: environment "${name}": ${reason}`], error);

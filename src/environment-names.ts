@@ -50,11 +50,18 @@ export function checkKnown(word: string, configured: readonly string[]): void {
   if (configured.includes(word)) return;
   const [, head = ""] = /^([^:?]*)/.exec(word) ?? [];
   const isBare = head === word && !Object.hasOwn(FORMS, head);
-  if (isBare && configured.length > 0) {
+  if (isBare) {
     const names = [...configured, ...Object.keys(FORMS)];
+    const message = `There is no environment "${word}"${didYouMean(word, names)} (there are: ${names.join(", ")})`;
     throw new MoorageError(
       "INVALID_SPEC",
-      `There is no environment "${word}"${didYouMean(word, names)} (there are: ${names.join(", ")})`,
+      message,
+      configured.length > 0
+        ? {}
+        : {
+            suggestion:
+              "Write a specification such as docker:IMAGE, or name the file that has it with --config.",
+          },
     );
   }
   parseSpec(word);

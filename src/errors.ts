@@ -134,12 +134,14 @@ export const ERRORS = {
   IMAGE_MISSING: {
     kind: "fix-setup",
     retryable: false,
-    suggestion: "Correct the image name, or build or pull the image first.",
+    suggestion:
+      "Correct the image name, or build or pull the image first; `moor images build` makes moorage/workbench.",
   },
   IMAGE_PULL_FAILED: {
     kind: "retry",
     retryable: true,
-    suggestion: "Check the image's name and the way to its registry, then try again.",
+    suggestion:
+      "Check the image's name and the way to its registry; without a registry `moor images build` makes moorage/workbench.",
   },
   IMAGE_BUILD_FAILED: {
     kind: "fix-setup",

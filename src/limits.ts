@@ -16,6 +16,8 @@ export const limits = {
   mcpProgressEveryMs: 250,
   /** A silent MCP call shows that it lives this often, milliseconds; clients give up at 60 s of silence. */
   mcpHeartbeatMs: 10_000,
+  /** A session over HTTP that nobody has used or listened to for this long ends, milliseconds. */
+  mcpSessionIdleMs: 3_600_000,
   /** Cleaning up after a signal or the end of a command, milliseconds; then we leave with what is left named. */
   shutdownMs: 12_000,
 
@@ -69,6 +71,9 @@ export const limits = {
   availabilityGraceMs: 60_000,
   /** A failure without an earlier success is probed again after this, milliseconds. */
   availabilityRetryMs: 2_500,
+
+  /** An environment whose start failed is started again after this while somebody asks for its tools, milliseconds. */
+  startRetryMs: 30_000,
 
   /** Loading one tool module, milliseconds; one that never finishes is reported and left out. */
   toolModuleTimeoutMs: 10_000,
@@ -206,6 +211,13 @@ export const limits = {
   serveTimeoutMs: 5 * 60_000,
   /** Longest life of a served session, milliseconds. */
   serveMaxTimeoutMs: 24 * 3600_000,
+  /** Idle time after which clients are told to give a served connection up, milliseconds. */
+  serveIdleToldMs: 5_000,
+  /**
+   * Idle time after which a served connection is closed, milliseconds: long after the one that clients are told of, since
+   * a command that crosses the close on its way cannot be told from one that ran.
+   */
+  serveIdleMs: 60_000,
   /** Entries on one page of a served list. */
   servePageMax: 100,
   /** One snapshot of a served workspace, bytes. */

@@ -7,7 +7,8 @@ import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createEnvironment } from "../environments/backends.ts";
 import { BaseEnvironment, type CommonOptions, type Health } from "../environments/base.ts";
-import type { SpecOptions } from "../environments/spec.ts";
+import { takeCredentials } from "../environments/egress/held.ts";
+import type { Egress, SpecOptions } from "../environments/spec.ts";
 import type { SyncOptions, SyncReport } from "../environments/sync/mirror.ts";
 import type { FolderWatch, WatchOptions } from "../environments/sync/watch.ts";
 import { AvailabilityCache, type AvailabilityChange } from "./availability.ts";
@@ -18,7 +19,7 @@ import { type Clock, systemClock } from "./clock.ts";
 import { type Config, type ConfiguredEnvironment, readConfig } from "./config.ts";
 import { loadTools } from "./discovery.ts";
 import { checkKnown, checkName, defaultName } from "./environment-names.ts";
-import { MoorageError } from "./errors.ts";
+import { ERRORS, MoorageError } from "./errors.ts";
 import { EventHub, type EventListener } from "./events.ts";
 import { limits } from "./limits.ts";
 import { type ListedTools, Listings, type ToolFormats, type ToolListing } from "./listing.ts";
@@ -30,7 +31,7 @@ import { Pipeline } from "./pipeline.ts";
 import { defaultRegistry, type ToolRegistry } from "./registry.ts";
 import { Sessions } from "./sessions.ts";
 import { parseSpec } from "./spec.ts";
-import { defineEnvironment, defineTools } from "./subjects.ts";
+import { defineEnvironment, defineTools, environmentKey } from "./subjects.ts";
 import { chooseToolsets } from "./toolsets.ts";
 
 export interface MoorageOptions {
@@ -86,6 +87,13 @@ export interface Moorage extends AsyncDisposable {
   call(call: ToolCall, options?: CallOptions): Promise<CallResult>;
   /** Runs calls in order, as one turn; results come in call order. After an abort the rest answer `ABORTED`. */
   batch(calls: readonly ToolCall[], options?: CallOptions): Promise<readonly CallResult[]>;
+  /**
+   * Brings an environment up before its first use; a failure shows in the listing of tools.
+   *
+   * @param name @default the first one
+   * @throws {MoorageError} INVALID_ARGUMENTS when there is none of that name, and what the start met
+   */
+  start(name?: string): Promise<void>;
   /** @throws {MoorageError} INVALID_ARGUMENTS when there is none of that name */
   environment(name?: string): BaseEnvironment;
   /** Takes, lists and restores checkpoints, also when none are taken before calls. */
@@ -211,6 +219,7 @@ class Runtime implements Moorage {
   readonly #pipeline: Pipeline;
   readonly #stopping = new AbortController();
   readonly #stopListening: () => void;
+  readonly #stopNoting: () => void;
   readonly #stopServing: () => void;
   readonly #watches = new Set<FolderWatch>();
   readonly #running = new Set<Promise<unknown>>();
@@ -238,7 +247,8 @@ class Runtime implements Moorage {
     this.#clock = options.clock ?? systemClock;
     const availability = new AvailabilityCache({ clock: this.#clock });
     this.#availability = availability;
-    for (const [name, { environment }] of places) defineEnvironment(availability, name, environment);
+    for (const [name, { environment }] of places)
+      defineEnvironment(availability, name, environment, this.#clock);
     defineTools(availability, registry, process.env);
     this.#stopListening = registry.listen(() => {
       defineTools(availability, registry, process.env);
@@ -260,6 +270,13 @@ class Runtime implements Moorage {
       clock: this.#clock,
       stopSignal: this.#stopping.signal,
     });
+    // What an environment did to a call is news of its availability.
+    this.#stopNoting = events.listen((event) => {
+      if (event.type !== "call-ended" || event.environment === null || event.error === null) return;
+      // The probe tells its own faults; nobody waits for it here.
+      if (ERRORS[event.error.code].kind === "fix-setup")
+        void availability.recheck(environmentKey(event.environment));
+    });
     if (options.onEvent) this.#watch();
   }
 
@@ -280,6 +297,16 @@ class Runtime implements Moorage {
     const turn = options?.turn ?? randomUUID();
     for (const call of calls) results.push(await this.call(call, { ...options, turn }));
     return results;
+  }
+
+  async start(name = this.environments[0] ?? ""): Promise<void> {
+    const environment = this.environment(name);
+    try {
+      await environment.start();
+    } catch (error) {
+      await this.#availability.recheck(environmentKey(name));
+      throw error;
+    }
   }
 
   environment(name = this.environments[0]): BaseEnvironment {
@@ -336,6 +363,7 @@ class Runtime implements Moorage {
 
   async #stop(): Promise<void> {
     this.#stopListening();
+    this.#stopNoting();
     this.#availability.close();
     this.#stopping.abort();
     await Promise.all(this.#running);
@@ -409,13 +437,20 @@ async function makeEnvironments(
     }
     checkKnown(asked, Object.keys(configured));
     const entry: ConfiguredEnvironment = asEntry(configured[asked] ?? asked);
-    const environment = await createEnvironment(parseSpec(entry.spec), {
+    const parsed = parseSpec(entry.spec);
+    const egress = configuredEgress(entry) ?? parsed.options.egress;
+    const held = typeof entry.egress === "object" ? (entry.egress.credentials ?? []) : [];
+    const { credentials, variables } = takeCredentials(held, egress ?? "open", process.env);
+    const specified = { ...parsed, options: { ...parsed.options, ...pickDefined("egress", egress) } };
+    const environment = await createEnvironment(specified, {
       stateDir: state,
+      ...(credentials.length > 0 && { credentials }),
       ...pickDefined(
         "hostFolder",
         options.workspace === undefined ? (entry.workspace ?? config.workspace) : resolve(options.workspace),
       ),
-      env: { ...passedOn(entry.passEnv ?? []), ...entry.env, ...options.env },
+      // A placeholder wins: what the proxy holds must not reach the environment by another way.
+      env: { ...passedOn(entry.passEnv ?? []), ...entry.env, ...options.env, ...variables },
       ...pickDefined("keep", options.keep ?? entry.keep),
       onProgress: ({ message, fraction }) => {
         events.emit({
@@ -449,6 +484,12 @@ function wanted(
 
 function asEntry(entry: string | ConfiguredEnvironment): ConfiguredEnvironment {
   return typeof entry === "string" ? { spec: entry } : entry;
+}
+
+/** The policy that stands beside a specification, as a specification has it. */
+function configuredEgress({ egress }: ConfiguredEnvironment): Egress | undefined {
+  if (egress === undefined || typeof egress === "string") return egress;
+  return { allow: [...egress.allow, ...(egress.deny ?? []).map((rule) => `!${rule}`)] };
 }
 
 /** Host variables that an environment was promised by name; one that is not set here is not set there. */

@@ -16,7 +16,9 @@ export function stateDir(env: HostEnv = process.env): string {
   const named = env.MOORAGE_HOME;
   if (named) {
     if (isAbsolute(named)) return named;
-    throw new MoorageError("INVALID_CONFIG", `Cannot use MOORAGE_HOME "${named}": the path is not absolute`);
+    throw new MoorageError("INVALID_CONFIG", `Cannot use MOORAGE_HOME "${named}": the path is not absolute`, {
+      suggestion: "Set MOORAGE_HOME to an absolute path, or leave it out.",
+    });
   }
   return join(xdgFolder(env.XDG_STATE_HOME, ".local/state"), "moorage");
 }

@@ -200,7 +200,8 @@ export class Pipeline {
     const verdicts = this.#parts.availability.peek(keys) ?? (await this.#parts.availability.snapshot(keys));
     for (const verdict of verdicts.values()) {
       if (verdict.available === null) throw verdict.fault;
-      if (verdict.available) continue;
+      // Where none has come up yet, the call's own start tells best what is wrong, or that nothing is any more.
+      if (verdict.available || verdict.neverWorked) continue;
       const place = environmentName === null ? "" : ` in environment "${environmentName}"`;
       throw new MoorageError(
         "TOOL_UNAVAILABLE",

@@ -19,7 +19,13 @@ import type { JsonSchema } from "./json-schema.ts";
 
 export type Availability =
   | { readonly available: true }
-  | { readonly available: false; readonly reason: string; readonly suggestion?: string };
+  | {
+      readonly available: false;
+      readonly reason: string;
+      readonly suggestion?: string;
+      /** It has never worked: an earlier success was about what it stands on, and does not cover this. */
+      readonly neverWorked?: true;
+    };
 
 /** How far a tool's effects reach. */
 export type AccessLevel = "read" | "operate" | "high-impact" | "dangerous";

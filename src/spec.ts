@@ -56,7 +56,8 @@ export const FORMS: Readonly<Record<BackendName, Form>> = {
   },
   "docker+attach": {
     usage: "docker+attach:CONTAINER",
-    options: [...COMMON, "user", "unsafe"],
+    // Kept it is in any case.
+    options: ["workspace", "egress", "id", "user", "unsafe"],
     parse: (target, options, spec) => ({
       backend: "docker+attach",
       container: required(target, spec, "container", CONTAINER_NAME),
@@ -165,7 +166,10 @@ function parseSsh(target: string | null, options: SpecOptions, spec: string): En
 }
 
 function required(target: string | null, spec: string, what: string, pattern: RegExp): string {
-  if (!target) refuse(spec, `it names no ${what}`);
+  if (!target) {
+    const [backend = ""] = spec.split(/[:?]/);
+    refuse(spec, `it names no ${what}${isBackend(backend) ? `; write ${FORMS[backend].usage}` : ""}`);
+  }
   if (!pattern.test(target)) refuse(spec, `"${target}" is no ${what} name`);
   return target;
 }

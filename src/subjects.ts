@@ -1,6 +1,8 @@
 /** What is probed for availability, and under which key. */
 import type { BaseEnvironment } from "../environments/base.ts";
 import type { AvailabilityCache } from "./availability.ts";
+import type { Clock } from "./clock.ts";
+import { limits } from "./limits.ts";
 import type { Availability, ToolRegistry } from "./registry.ts";
 
 /** Key of an environment's health. */
@@ -13,17 +15,38 @@ export function toolKey(name: string): string {
   return `tool:${name}`;
 }
 
-/** Probes an environment by its health. */
+/**
+ * Probes an environment by its health. One whose start failed is started again from time to time, behind the probe:
+ * while its tools are hidden no call would.
+ */
 export function defineEnvironment(
   cache: AvailabilityCache,
   name: string,
   environment: BaseEnvironment,
+  clock: Clock,
 ): void {
+  let triedAt: number | null = null;
   cache.define(environmentKey(name), async () => {
     const health = await environment.health();
-    if (health.healthy) return { available: true };
-    const { reason, suggestion } = health;
-    return suggestion === undefined ? { available: false, reason } : { available: false, reason, suggestion };
+    if (health.healthy) {
+      triedAt = null;
+      return { available: true };
+    }
+    const { reason, suggestion, neverStarted } = health;
+    if (neverStarted) {
+      triedAt ??= clock.now();
+      if (clock.now() - triedAt >= limits.startRetryMs) {
+        triedAt = clock.now();
+        // The next probe tells what came of it.
+        environment.start().catch(() => {});
+      }
+    }
+    return {
+      available: false,
+      reason,
+      ...(suggestion !== undefined && { suggestion }),
+      ...(neverStarted && { neverWorked: true }),
+    };
   });
 }
 

@@ -47,6 +47,7 @@ function expand(
     throw new MoorageError(
       "INVALID_CONFIG",
       `Unknown toolset "${name}"${didYouMean(name, names)} (there are: ${names.join(", ")})`,
+      { suggestion: "Name toolsets that there are, or leave the choice out for all of them." },
     );
   }
   return [name, ...(parts ?? []).flatMap((part) => expand(part, includes, known, [...trail, name]))];

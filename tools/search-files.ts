@@ -132,9 +132,9 @@ async function searchContent(args: Arguments, context: ToolContext): Promise<Too
   if (invalidPattern !== null) {
     if (pass.total === 0)
       throw invalid(
-        `the pattern is not a regular expression, and nothing holds it as plain text: ${lastLine(invalidPattern)}`,
+        `the pattern is no regular expression here (${refusalOf(invalidPattern)}), and nothing holds it as plain text`,
       );
-    notes.push(`The pattern is not a regular expression (${lastLine(invalidPattern)})`);
+    notes.push(`The pattern is no regular expression here (${refusalOf(invalidPattern)})`);
   }
   return present(args, pass, notes);
 }
@@ -257,8 +257,10 @@ function guessColumn(text: string, pattern: string): number {
   return Math.max(0, text.indexOf(pattern));
 }
 
-function lastLine(text: string): string {
-  return text.split("\n").at(-1)?.trim() ?? text;
+/** What an engine has against a pattern; ripgrep shows the pattern first, and may give advice about itself last. */
+function refusalOf(text: string): string {
+  const said = /^error: (.*)$/m.exec(text)?.[1] ?? text.split("\n").at(-1) ?? text;
+  return said.trim();
 }
 
 function checkText(name: string, text: string): void {

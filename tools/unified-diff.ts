@@ -23,7 +23,7 @@ export function unifiedDiff(path: string, before: Buffer | null, after: Buffer |
   const options = { context: 3, timeout: DIFF_TIMEOUT_MS };
   const patch =
     createTwoFilesPatch(oldName, newName, old ?? "", now ?? "", undefined, undefined, options) ??
-    `--- ${oldName}\n+++ ${newName}\n${coarseHunk(old ?? "", now ?? "")}`;
+    `--- ${quote(oldName)}\n+++ ${quote(newName)}\n${coarseHunk(old ?? "", now ?? "")}`;
   return boundDiff(patch.replace(/^=+\n/, ""));
 }
 
@@ -43,7 +43,12 @@ function coarseHunk(before: string, after: string): string {
 }
 
 function strip(path: string): string {
-  return path.replace(/^\/+/, "").replaceAll("\n", "\\n");
+  return path.replace(/^\/+/, "");
+}
+
+/** A name that would break its line, in quotes, as the library writes it. */
+function quote(name: string): string {
+  return /[\u0000-\u001f"\\]/.test(name) ? JSON.stringify(name) : name;
 }
 
 function boundDiff(patch: string): string {

@@ -3,12 +3,11 @@
  * a marker variable, and is ended by it when we leave.
  */
 
-import type Dockerode from "dockerode";
 import { MoorageError } from "../../src/errors.ts";
 import type { DockerClient } from "./client.ts";
 import { type DockerContainer, inspectContainer } from "./container.ts";
 import { adoptContainer } from "./create.ts";
-import { lintContainer } from "./lint.ts";
+import { hasHostCgroups, type LintFinding, lintContainer } from "./lint.ts";
 import type { DockerSettings } from "./settings.ts";
 
 const MARKER = "MOORAGE_SESSION";
@@ -45,9 +44,11 @@ export async function attachContainer(
       },
     );
   }
-  refuseUnsafe(name, info, settings.unsafe);
+  const findings = lintContainer(info, hasHostCgroups(info) ? await cgroupVersionOf(client) : null);
+  refuseUnsafe(name, Id, findings, settings.unsafe);
   const container = await adoptContainer(client, Id, settings, false);
   container.env = { ...container.env, ...markerEnv(session) };
+  container.warnings = findings.map(({ rule, text }) => `${text} (${rule})`);
   try {
     // Also proves that there is a shell.
     await container.run(["/bin/sh", "-c", ":"]);
@@ -58,11 +59,21 @@ export async function attachContainer(
   return container;
 }
 
+/** Null where the engine does not tell. */
+async function cgroupVersionOf(client: DockerClient): Promise<string | null> {
+  const facts: unknown = await client.call("ask about the engine", (docker) => docker.info());
+  if (!(facts instanceof Object) || !("CgroupVersion" in facts)) return null;
+  return String(facts.CgroupVersion);
+}
+
 /** A container that is the host, more or less, is joined only by an operator who says so. */
-function refuseUnsafe(name: string, info: Dockerode.ContainerInspectInfo, accepted: readonly string[]): void {
-  const refused = lintContainer(info).filter(
-    ({ level, rule }) => level === "unsafe" && !accepted.includes(rule),
-  );
+function refuseUnsafe(
+  name: string,
+  id: string,
+  findings: readonly LintFinding[],
+  accepted: readonly string[],
+): void {
+  const refused = findings.filter(({ level, rule }) => level === "unsafe" && !accepted.includes(rule));
   if (refused.length === 0) return;
   const rules = [...new Set(refused.map(({ rule }) => rule))];
   throw new MoorageError(
@@ -70,7 +81,7 @@ function refuseUnsafe(name: string, info: Dockerode.ContainerInspectInfo, accept
     `Cannot attach to container "${name}": ${refused.map(({ text }) => text).join("; ")}`,
     {
       suggestion: `Use a container without these ways to the host, or have the operator accept them: unsafe=${rules.join(",")}.`,
-      details: { container: info.Id, rules },
+      details: { container: id, rules },
     },
   );
 }
@@ -80,7 +91,9 @@ const END_SCRIPT = `
 round=0
 while [ $round -lt 20 ]; do
   round=$((round + 1)) left=
-  for file in $(grep -lsF "$1" /proc/[0-9]*/environ); do
+  # By tr, since the grep of BusyBox sees nothing after a NUL.
+  for file in /proc/[0-9]*/environ; do
+    [ -r "$file" ] && tr '\\000' '\\n' <"$file" 2>/dev/null | grep -qxF -e "$1" || continue
     pid=\${file#/proc/} pid=\${pid%/environ}
     kill -9 "$pid" 2>/dev/null && left=1
   done

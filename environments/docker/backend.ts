@@ -1,16 +1,23 @@
 /** The life of a Docker environment: which container it has, how it gets one, loses it and gets another. */
 import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import type { Capability, EgressReport, EnvironmentProgress, Health } from "../base.ts";
-import type { CredentialOptions } from "../egress/credentials.ts";
-import { EgressGate, reportOf } from "../egress/gate.ts";
+import type {
+  Capability,
+  EgressCredential,
+  EgressPolicy,
+  EgressReport,
+  EnvironmentProgress,
+  Health,
+} from "../base.ts";
+import { EgressGate, reportOf, requireChangeable } from "../egress/gate.ts";
 import type { Recovery, ShellBackend } from "../shell/backend.ts";
 import type { ShellStream, StreamRequest } from "../shell/stream.ts";
 import { attachContainer, endOurProcesses } from "./attach.ts";
 import { DockerClient } from "./client.ts";
 import type { DockerContainer } from "./container.ts";
 import { createContainer, DEFAULT_WORKSPACE } from "./create.ts";
-import { type Door, openDoor, requireLocal } from "./door.ts";
+import { openDoor, requireLocal } from "./door.ts";
+import { DoorKeeper } from "./door-keeper.ts";
 import { probe } from "./health.ts";
 import { findKept, revive, works } from "./keep.ts";
 import { newSessionToken } from "./labels.ts";
@@ -39,12 +46,16 @@ export class DockerBackend implements ShellBackend {
   readonly #pool: DockerPool | null;
   /** Whether the pool lives and ends with this environment. */
   readonly #ownsPool: boolean;
-  readonly #credentials: readonly CredentialOptions[];
+  readonly #credentials: readonly EgressCredential[];
+  /** Folder for the record of a gate; none without. */
+  readonly #stateDir: string | null;
+  /** The policy it was made with, or was given since. */
+  #egress: EgressPolicy;
   #container: DockerContainer | null = null;
   /** The proxy of an allow-list, and the container's way to it. */
   #gate: EgressGate | null = null;
   #gateFolder = "";
-  #door: Door | null = null;
+  #door: DoorKeeper | null = null;
   /** The last container that a recovery made. */
   #remade: DockerContainer | null = null;
   #memory: OutOfMemory | null = null;
@@ -54,8 +65,10 @@ export class DockerBackend implements ShellBackend {
   #stopped = true;
 
   /** @throws {MoorageError} INVALID_SPEC, UNSUPPORTED */
-  constructor(options: DockerOptions) {
+  constructor(options: DockerOptions, stateDir: string | null = null) {
     this.#settings = checkOptions(options);
+    this.#egress = this.#settings.egress;
+    this.#stateDir = stateDir;
     const { endpoint, pool } = options;
     this.#client = new DockerClient(endpoint ? () => endpoint : undefined);
     this.#environment = this.#settings.id ?? newSessionToken();
@@ -87,6 +100,10 @@ export class DockerBackend implements ShellBackend {
     return this.#container?.facts.hostPaths ?? (mount === null ? [] : [mount]);
   }
 
+  get warnings(): readonly string[] {
+    return this.#container?.warnings ?? [];
+  }
+
   /** Id of the container at the moment; null when there is none. */
   get containerId(): string | null {
     return this.#container?.facts.id ?? null;
@@ -100,7 +117,12 @@ export class DockerBackend implements ShellBackend {
     if (typeof egress !== "string") {
       requireLocal(this.#client);
       if (!this.#gate) {
-        this.#gate = await EgressGate.open({ policy: egress, credentials: this.#credentials });
+        const stateDir = this.#stateDir;
+        this.#gate = await EgressGate.open({
+          policy: this.#egress,
+          credentials: this.#credentials,
+          ...(stateDir !== null && { record: { stateDir, id: this.#environment } }),
+        });
         this.#gateFolder = await this.#gate.openSocket();
       }
     }
@@ -113,11 +135,17 @@ export class DockerBackend implements ShellBackend {
   }
 
   egressReport(): EgressReport | null {
-    return reportOf(this.#settings.egress, this.#gate);
+    return reportOf(this.#egress, this.#gate);
+  }
+
+  setEgress(policy: EgressPolicy): void {
+    requireChangeable(this.#settings.egress, policy);
+    this.#gate?.setPolicy(policy);
+    this.#egress = policy;
   }
 
   refusalsSince(startedAt: number): readonly string[] {
-    return this.#gate?.refusalsSince(startedAt) ?? [];
+    return [...(this.#door?.notesSince(startedAt) ?? []), ...(this.#gate?.refusalsSince(startedAt) ?? [])];
   }
 
   async stop(options: { readonly keep: boolean }): Promise<void> {
@@ -183,7 +211,9 @@ export class DockerBackend implements ShellBackend {
       await old?.close();
       const identity = { environment: this.#environment, session: this.#session };
       try {
-        this.#door = await openDoor(this.#client, container, this.#gateFolder, identity);
+        this.#door = await DoorKeeper.open(this.#client, () =>
+          openDoor(this.#client, container, this.#gateFolder, identity),
+        );
       } catch (error) {
         await this.#release(container, this.#settings.keep);
         throw error;
@@ -267,6 +297,13 @@ export class DockerBackend implements ShellBackend {
         };
       }
     }
+    const again = state === "full" ? await this.#startAgain(old) : null;
+    if (again) {
+      await this.#use(again);
+      return {
+        note: `Container "${name}" had no room for another process and was started anew; its running processes are lost`,
+      };
+    }
     const left = await old.remove().then(
       () => "",
       (error: unknown) => `; ${toMoorageError(error).message}`,
@@ -274,6 +311,24 @@ export class DockerBackend implements ShellBackend {
     this.#remade = await this.#obtain(() => {});
     await this.#use(this.#remade);
     return { note: `Container "${name}" was ${state} from outside and a new one was made; ${LOST}${left}` };
+  }
+
+  /** With the same files; null when it does not come up. */
+  async #startAgain(old: DockerContainer): Promise<DockerContainer | null> {
+    const { name, id } = old.facts;
+    await old.detach();
+    try {
+      await this.#client.call(
+        `stop container "${name}"`,
+        (docker, abortSignal) => docker.getContainer(id).stop({ t: 0, abortSignal }),
+        { container: id },
+      );
+    } catch (error) {
+      // What cannot be stopped is removed, which is told when that fails too.
+      if (!isMoorageError(error)) throw error;
+      return null;
+    }
+    return await revive(this.#client, this.#settings, id, true);
   }
 
   /** Its owner may have made another of that name. */
@@ -293,13 +348,16 @@ export class DockerBackend implements ShellBackend {
   }
 }
 
-type ContainerState = "works" | "paused" | "stopped" | "removed" | "broken";
+/** `full`: the limit of processes is reached, as after a fork bomb. */
+type ContainerState = "works" | "paused" | "stopped" | "removed" | "broken" | "full";
 
 async function stateOf(container: DockerContainer): Promise<ContainerState> {
   try {
     const { State } = await container.inspect(limits.dockerRequestTimeoutMs);
     if (State.Paused) return "paused";
     if (!State.Running) return "stopped";
+    // Asked of the engine: that a shell could be started this once would prove nothing.
+    if (container.facts.owned && (await container.isFull())) return "full";
     return (await works(container)) ? "works" : "broken";
   } catch (error) {
     if (isMoorageError(error, "CONTAINER_MISSING")) return "removed";

@@ -82,6 +82,11 @@ export class DockerClient {
     }
   }
 
+  /** The engine's own client, for what is no work in a container: images. @throws {MoorageError} DOCKER_CONTEXT_INVALID */
+  dockerode(action: string): Promise<Dockerode> {
+    return this.#load(this.endpoint, action);
+  }
+
   async #load(endpoint: DockerEndpoint, action: string): Promise<Dockerode> {
     try {
       this.#docker ??= import("dockerode").then(({ default: Docker }) => new Docker(modemOptions(endpoint)));
@@ -199,7 +204,7 @@ function facts(error: unknown): { status: number | undefined; code: string; text
       ? body.message
       : Buffer.isBuffer(body) && body.length > 0
         ? body.toString("utf8").slice(0, 2000)
-        : error.message;
+        : error.message.replace(/^\(HTTP code \d+\) [^-]* - /, "");
   return { status, code, text: said.trim() || `status ${status}` };
 }
 

@@ -83,7 +83,6 @@ export async function openDoor(
       PidsLimit: 64,
       Memory: MEMORY_BYTES,
       MemorySwap: MEMORY_BYTES,
-      RestartPolicy: { Name: "on-failure", MaximumRetryCount: 5 },
       LogConfig: { Type: "json-file", Config: { "max-size": "64k" } },
       Mounts: [
         ...program.files.map((file) => bind(file.source, file.target)),

@@ -95,6 +95,11 @@ export function resolveEndpoint(host: EndpointHost = thisHost()): DockerEndpoint
   return fromUrl(`unix://${path}`, source, () => null, host);
 }
 
+/** The engine at an address as DOCKER_HOST would spell it, without certificates. @param source for messages */
+export function endpointOf(url: string, source: string, host: EndpointHost = thisHost()): DockerEndpoint {
+  return fromUrl(url, source, () => null, host);
+}
+
 function currentContext(host: EndpointHost, configDir: string): string | undefined {
   const path = join(configDir, "config.json");
   const value = readJson(host, path)?.currentContext;

@@ -52,13 +52,22 @@ const SYSTEM_PATHS = [
   "/var/lib/kubelet",
   "/opt",
 ];
+/** Paths of folders in which programs keep their users' credentials. */
+export const CREDENTIALS_FOLDER = /(?:^|\/)\.(?:ssh|aws|gnupg|kube|docker|config\/gcloud|azure)(?:\/|$)/;
 const ENGINE_SOCKET =
   /(?:^|\/)(?:docker|dockerd|podman|containerd|crio|cri-dockerd|buildkitd|lxd|incus|nerdctl)[\w.-]*\.sock$/;
 
-/** Findings, `unsafe` ones first; none for a container as this backend makes it. */
-export function lintContainer(info: Dockerode.ContainerInspectInfo): readonly LintFinding[] {
-  // The engine says more than the library's types know.
-  const host: Dockerode.HostConfig & { readonly CgroupnsMode?: string } = info.HostConfig;
+/**
+ * Findings, `unsafe` ones first; none for a container as this backend makes it.
+ *
+ * @param cgroupVersion of the engine's machine: with version 1 the host's own control groups, mounted read-only, are
+ *   what every container gets. @default not known, and taken for 2
+ */
+export function lintContainer(
+  info: Dockerode.ContainerInspectInfo,
+  cgroupVersion: string | null = null,
+): readonly LintFinding[] {
+  const host = info.HostConfig;
   const findings: LintFinding[] = [];
   const unsafe = (rule: string, text: string) => findings.push({ rule, level: "unsafe", text });
   const weak = (rule: string, text: string) => findings.push({ rule, level: "weak", text });
@@ -91,8 +100,7 @@ export function lintContainer(info: Dockerode.ContainerInspectInfo): readonly Li
     unsafe("unconfined-systempaths", "nothing of /proc is hidden in it");
   for (const { PathOnHost } of host.Devices ?? [])
     unsafe("devices", `it has the host's device ${PathOnHost}`);
-  // The engine's default where control groups are of version 1, and then mounted read-only.
-  if (host.CgroupnsMode === "host") weak("host-cgroup", "it sees the host's control groups");
+  if (hasHostCgroups(info) && cgroupVersion !== "1") weak("host-cgroup", "it sees the host's control groups");
   if ((host.DeviceCgroupRules ?? []).length > 0)
     unsafe("device-rules", "it may make device files of the host");
   for (const mount of info.Mounts ?? []) lintMount(mount, unsafe);
@@ -116,6 +124,12 @@ export function lintContainer(info: Dockerode.ContainerInspectInfo): readonly Li
       weak("secret-variables", `its record holds the value of ${name}`);
   }
   return findings.sort((a, b) => a.level.localeCompare(b.level));
+}
+
+export function hasHostCgroups({ HostConfig }: Dockerode.ContainerInspectInfo): boolean {
+  // The engine says more than the library's types know.
+  const host: Dockerode.HostConfig & { readonly CgroupnsMode?: string } = HostConfig;
+  return host.CgroupnsMode === "host";
 }
 
 function lintMount(
@@ -142,7 +156,7 @@ function lintMount(
     /^\/etc\//.test(Source)
   ) {
     if (RW) unsafe("system-mount", `the host's ${Source} is mounted writable at ${Destination}`);
-  } else if (/(?:^|\/)\.(?:ssh|aws|gnupg|kube|docker|config\/gcloud|azure)(?:\/|$)/.test(Source)) {
+  } else if (CREDENTIALS_FOLDER.test(Source)) {
     unsafe("credentials-mount", `the host's ${Source} is mounted at ${Destination}`);
   }
 }

@@ -2,9 +2,9 @@
 import { isAbsolute, posix, resolve } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import type { CredentialOptions } from "../egress/credentials.ts";
+import type { EgressCredential, EgressPolicy } from "../base.ts";
 import { doorVariables } from "../egress/door.ts";
-import { compilePolicy, type EgressPolicy } from "../egress/policy.ts";
+import { compilePolicy } from "../egress/policy.ts";
 import type { DockerEndpoint } from "./endpoint.ts";
 import type { DockerPool } from "./pool.ts";
 
@@ -41,7 +41,7 @@ export interface DockerOptions {
   /** `none` and allow-lists give the container no network at all; an allow-list also a door to a proxy. @default "open" */
   readonly egress?: EgressPolicy;
   /** Put into requests by the proxy of an allow-list. */
-  readonly credentials?: readonly CredentialOptions[];
+  readonly credentials?: readonly EgressCredential[];
   /** Rules of the linter whose faults are accepted in a container that is attached to. @default none */
   readonly unsafe?: readonly string[];
   /** Variables of every command. They travel with each command and are never part of the container's record. */
@@ -112,6 +112,13 @@ const CREATE_ONLY = [
   "keep",
 ] as const satisfies (keyof DockerOptions)[];
 
+/** Options that a specification spells in another way. */
+const OPTION_WORDS: Readonly<Record<string, string>> = {
+  pidsLimit: "pids",
+  shmSize: "shm_size",
+  readOnly: "read_only",
+};
+
 /** The engine's own minimum. */
 const MEMORY_MIN_BYTES = 6 * 1024 * 1024;
 
@@ -128,7 +135,20 @@ export function checkOptions(options: DockerOptions): DockerSettings {
     if (!/^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$/.test(attach))
       throw invalid(`"${attach}" is no container name or id`);
     const extra = CREATE_ONLY.find((key) => options[key] !== undefined && options[key] !== false);
-    if (extra) throw invalid(`"${extra}" cannot be set on a container that is attached to`);
+    if (extra === "mount") {
+      throw new MoorageError(
+        "UNSUPPORTED",
+        `Cannot mount a folder into container "${attach}": it runs already`,
+        {
+          suggestion:
+            "Leave --workspace out and name a folder of the container with ?workspace=/path, or copy one in with --sync.",
+        },
+      );
+    }
+    if (extra)
+      throw invalid(
+        `"${OPTION_WORDS[extra] ?? extra}" is fixed for container "${attach}", which runs already`,
+      );
   }
   if (options.unsafe !== undefined && attach === undefined)
     throw invalid('"unsafe" is for a container that is attached to; one of our own has nothing to accept');

@@ -1,18 +1,11 @@
 /** Credentials that the proxy puts into requests to one host, so that the environment never holds them. */
 import { MoorageError } from "../../src/errors.ts";
+import type { EgressCredential } from "../base.ts";
 import type { Host } from "./host.ts";
 import { compilePolicy } from "./policy.ts";
 
-/** Reaches plain HTTP only, since TLS is not opened. The value is never logged. */
-export interface CredentialOptions {
-  /** A rule, as in an allow-list. */
-  readonly host: string;
-  /** Replaces whatever the request has under this name. */
-  readonly header: string;
-  readonly value: string;
-}
-
 export interface Credential {
+  readonly tls: boolean;
   readonly header: string;
   readonly value: string;
   readonly isFor: (host: Host, port: number) => boolean;
@@ -22,7 +15,7 @@ export interface Credential {
 const OWN_HEADERS = new Set(["host", "connection", "content-length", "transfer-encoding"]);
 
 /** @throws {MoorageError} INVALID_SPEC; the message never holds the value */
-export function readCredential({ host, header, value }: CredentialOptions): Credential {
+export function readCredential({ host, header, value, tls = false }: EgressCredential): Credential {
   const policy = compilePolicy({ allow: [host] });
   if (!/^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/.test(header) || OWN_HEADERS.has(header.toLowerCase()))
     throw new MoorageError(
@@ -34,7 +27,7 @@ export function readCredential({ host, header, value }: CredentialOptions): Cred
       "INVALID_SPEC",
       `Cannot put the credential for "${host}" into a header: it holds an odd byte`,
     );
-  return { header, value, isFor: (asked, port) => policy.judge(asked, port).allowed };
+  return { tls, header, value, isFor: (asked, port) => policy.judge(asked, port).allowed };
 }
 
 export function credentialFor(

@@ -1,15 +1,15 @@
 /** Reaches a host that a policy allows: resolves it once, judges each address, dials exactly one that passed. */
 import { lookup as systemLookup } from "node:dns/promises";
 import { readFile } from "node:fs/promises";
-import { connect as connectSocket, isIP, type Socket } from "node:net";
+import { connect as connectSocket, isIP, type OnReadOpts, type Socket } from "node:net";
 import { limits } from "../../src/limits.ts";
 import type { Host } from "./host.ts";
 import type { CompiledPolicy, Verdict } from "./policy.ts";
 
 /** All addresses of a name, in the order to be tried. */
 export type Lookup = (name: string) => Promise<readonly string[]>;
-/** Begins a connection to an address. */
-export type Connect = (address: string, port: number) => Socket;
+/** Begins a connection to an address. @param onread for the socket, when somebody reads it by buffers of their own */
+export type Connect = (address: string, port: number, onread?: OnReadOpts) => Socket;
 
 export type Dialled =
   | {
@@ -37,8 +37,8 @@ export function inHostsFile(text: string, name: string): readonly string[] {
   });
 }
 
-export const connectDirectly: Connect = (address, port) =>
-  connectSocket({ host: address, port, allowHalfOpen: true, noDelay: true });
+export const connectDirectly: Connect = (address, port, onread) =>
+  connectSocket({ host: address, port, allowHalfOpen: true, noDelay: true, ...(onread && { onread }) });
 
 /** Never rejects; the host has been judged before. */
 export async function dial(

@@ -8,13 +8,9 @@
  * only when a rule names it by address, whatever name led to it.
  */
 import { MoorageError } from "../../src/errors.ts";
+import type { EgressPolicy } from "../base.ts";
 import { type AddressRange, canonicalAddress, makeRange, specialAddress } from "./addresses.ts";
 import { formatHost, type Host, MalformedHost, parseAuthority, parseHost } from "./host.ts";
-
-export type EgressPolicy =
-  | "open"
-  | "none"
-  | { readonly allow: readonly string[]; readonly deny?: readonly string[] };
 
 const DEFAULT_PORTS = [80, 443];
 

@@ -6,11 +6,13 @@ import { createServer as createHttpServer, type Server as HttpServer, type Incom
 import { createServer, type Server, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { limits } from "../../src/limits.ts";
-import { type Credential, type CredentialOptions, readCredential } from "./credentials.ts";
+import type { EgressCredential, EgressPolicy } from "../base.ts";
+import { type Credential, readCredential } from "./credentials.ts";
 import { type Decision, type DecisionCounts, DecisionLog } from "./decisions.ts";
 import { type Connect, connectDirectly, dial, type Lookup, resolveWithSystem } from "./dial.ts";
+import { Flow } from "./flow.ts";
 import { formatHost, MalformedHost, parseAuthority } from "./host.ts";
-import { type CompiledPolicy, compilePolicy, type EgressPolicy } from "./policy.ts";
+import { type CompiledPolicy, compilePolicy } from "./policy.ts";
 import {
   answerRequest,
   asDecision,
@@ -38,7 +40,9 @@ export interface EgressProxyOptions {
   readonly policy: EgressPolicy;
   /** A unix socket's path, or a port of 127.0.0.1 (0 for any). @default nowhere yet */
   readonly listen?: ListenOn;
-  readonly credentials?: readonly CredentialOptions[];
+  readonly credentials?: readonly EgressCredential[];
+  /** Certificates, PEM, by which servers are trusted that a credential goes to over TLS. @default Node's own */
+  readonly authorities?: readonly string[];
   /** @default this machine's resolver */
   readonly lookup?: Lookup;
   /** How an address is reached, for a network that has another way out. @default directly */
@@ -59,7 +63,10 @@ export interface EgressProxy extends AsyncDisposable {
   setPolicy(policy: EgressPolicy): void;
   /** Listens, once. @throws {Error} when the place is taken */
   listen(where: ListenOn): Promise<void>;
-  /** Takes connections from a listener that another process made, in a network namespace of its own for example. */
+  /**
+   * Takes connections from a listener that another process made, in a network namespace of its own for example. An
+   * earlier one is closed: its place is gone, and must not be held by it.
+   */
   adopt(listener: Server): void;
   /** Closes every listener and every connection. Idempotent. */
   close(): Promise<void>;
@@ -83,9 +90,10 @@ class RunningProxy implements EgressProxy {
   readonly #lookup: Lookup;
   readonly #connect: Connect;
   readonly #credentials: readonly Credential[];
+  readonly #authorities: readonly string[] | undefined;
   readonly #listener: Server;
   readonly #http: HttpServer;
-  readonly #adopted = new Set<Server>();
+  #adopted: Server | null = null;
   readonly #clients = new Set<Socket>();
   readonly #open = new Set<OpenConnection>();
   /** Where the requests on a socket go, when it is a tunnel to a web server without TLS. */
@@ -95,6 +103,7 @@ class RunningProxy implements EgressProxy {
   constructor(options: EgressProxyOptions) {
     this.#policy = compilePolicy(options.policy);
     this.#credentials = (options.credentials ?? []).map(readCredential);
+    this.#authorities = options.authorities;
     this.#log = new DecisionLog(options.onDecision);
     this.#lookup = options.lookup ?? resolveWithSystem;
     this.#connect = options.connect ?? connectDirectly;
@@ -107,7 +116,8 @@ class RunningProxy implements EgressProxy {
     Object.assign(listener, { allowHalfOpen: true, noDelay: true });
     listener.on("connection", (socket: Socket) => this.#accept(socket));
     listener.on("error", () => {});
-    this.#adopted.add(listener);
+    this.#adopted?.close();
+    this.#adopted = listener;
   }
 
   async listen(where: ListenOn): Promise<void> {
@@ -151,7 +161,7 @@ class RunningProxy implements EgressProxy {
       if (this.#listener.listening) this.#listener.close(() => resolve());
       else resolve();
     });
-    for (const listener of this.#adopted) listener.close();
+    this.#adopted?.close();
     for (const client of this.#clients) client.destroy();
     for (const { server } of this.#open) server.destroy();
     this.#http.close();
@@ -180,6 +190,7 @@ class RunningProxy implements EgressProxy {
         connect: this.#connect,
         log: this.#log,
         credentials: this.#credentials,
+        authorities: this.#authorities,
         track: (client: Socket, upstream: Socket, target: Target, address: string) =>
           this.#track({ client, server: upstream, target, address }),
       };
@@ -272,7 +283,17 @@ class RunningProxy implements EgressProxy {
       speech.accept();
       return this.#asHttp(client, head, target);
     }
-    const dialled = await dial(() => this.#policy, target, this.#lookup, this.#connect);
+    let flow = new Flow();
+    const dialled = await dial(
+      () => this.#policy,
+      target,
+      this.#lookup,
+      (to, at) => {
+        // Each attempt reads by itself, and nothing before it is known that the client goes where it said.
+        flow = new Flow();
+        return this.#connect(to, at, flow.onread).pause();
+      },
+    );
     if (dialled.outcome === "unreachable") {
       this.#log.add(entry);
       return speech.refuse(unreachable(dialled.reason));
@@ -298,7 +319,7 @@ class RunningProxy implements EgressProxy {
       }
       return answer;
     };
-    tunnel(client, server, head, clientFirst, judge, (rule) =>
+    tunnel(client, { socket: server, flow }, head, clientFirst, judge, (rule) =>
       this.#log.add({ ...final, allowed: false, rule, allowWith: null }),
     );
   }

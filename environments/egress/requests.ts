@@ -5,6 +5,8 @@
  */
 import { request as httpRequest, type IncomingMessage, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import { connect as connectTls } from "node:tls";
+import { limits } from "../../src/limits.ts";
 import { type Credential, credentialFor } from "./credentials.ts";
 import { type Decision, type DecisionLog, denialText } from "./decisions.ts";
 import { type Connect, dial, type Lookup } from "./dial.ts";
@@ -22,6 +24,7 @@ export interface RequestContext {
   readonly connect: Connect;
   readonly log: DecisionLog;
   readonly credentials: readonly Credential[];
+  readonly authorities: readonly string[] | undefined;
   /** What is open, so that a change of policy can close it. */
   readonly track: (socket: Socket, server: Socket, target: Target, address: string) => void;
 }
@@ -69,7 +72,10 @@ export async function answerRequest(
     });
     return refuse(response, malformedRequest(target));
   }
-  const { host, port, path } = target;
+  const { host, path } = target;
+  const credential = credentialFor(context.credentials, target);
+  const secure = credential?.tls === true && target.port === 80;
+  const port = secure ? 443 : target.port;
   const verdict = context.policy().judge(host, port);
   const entry = { ...asDecision("http", formatHost(host), port), ...verdict };
   if (!verdict.allowed) {
@@ -86,7 +92,41 @@ export async function answerRequest(
   if (dialled.outcome === "denied") return refuse(response, denied(final));
   const { socket } = dialled;
   context.track(request.socket, socket, { host, port }, dialled.address);
-  forward(context, request, response, socket, { host, port, path });
+  try {
+    const outward = secure ? await overTls(socket, host, context.authorities) : socket;
+    forward(request, response, outward, { host, port: target.port, path }, credential);
+  } catch (error) {
+    socket.destroy();
+    const reason = error instanceof Error ? error.message : String(error);
+    refuse(response, unreachable(`${formatHost(host)} cannot be trusted: ${reason}`));
+  }
+}
+
+/** Speaks TLS over a connection, to the host that it was made for and no other. */
+function overTls(socket: Socket, { kind, host }: Host, ca: readonly string[] | undefined): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const secure = connectTls({
+      socket,
+      host,
+      ALPNProtocols: ["http/1.1"],
+      ...(kind === "name" && { servername: host }),
+      ...(ca && { ca: [...ca] }),
+    });
+    const patience = setTimeout(
+      () => secure.destroy(new Error(`no handshake within ${limits.egressConnectMs} ms`)),
+      limits.egressConnectMs,
+    );
+    // A break after the handshake is the request's to tell.
+    secure.on("error", (error) => reject(error));
+    secure.once("close", () => {
+      clearTimeout(patience);
+      reject(new Error("it broke off the handshake"));
+    });
+    secure.once("secureConnect", () => {
+      clearTimeout(patience);
+      resolve(secure);
+    });
+  });
 }
 
 export function asDecision(way: Decision["way"], host: string, port: number): Omit<Decision, "at"> {
@@ -207,17 +247,17 @@ function forwardedHeaders(request: IncomingMessage, target: Target, credential: 
 }
 
 function forward(
-  context: RequestContext,
   request: IncomingMessage,
   response: ServerResponse,
   socket: Socket,
   target: Target & { readonly path: string },
+  credential: Credential | null,
 ): void {
   const upstream = httpRequest({
     createConnection: () => socket,
     method: request.method ?? "GET",
     path: target.path,
-    headers: forwardedHeaders(request, target, credentialFor(context.credentials, target)),
+    headers: forwardedHeaders(request, target, credential),
     setHost: false,
   });
   const fail = (reason: string) => {

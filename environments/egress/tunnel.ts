@@ -2,15 +2,18 @@
 import type { Socket } from "node:net";
 import { limits } from "../../src/limits.ts";
 import { readClientHello } from "./client-hello.ts";
+import type { Flow } from "./flow.ts";
 import { type Host, MalformedHost, parseHost } from "./host.ts";
 import type { CompiledPolicy } from "./policy.ts";
 
-/**
- * Passes bytes both ways with back pressure and half-close; silence of both for `limits.egressIdleMs` ends it.
- *
- * @param serverFlows whether the server is piped to the client already
- */
-function relay(client: Socket, server: Socket, serverFlows: boolean): void {
+/** A server that was dialled, and what reads it. */
+export interface TunnelServer {
+  readonly socket: Socket;
+  readonly flow: Flow;
+}
+
+/** Ends both when either breaks, and when neither moves for `limits.egressIdleMs`. @returns to be called when one moves */
+function watch(client: Socket, server: Socket): () => void {
   const end = () => {
     clearTimeout(timer);
     client.destroy();
@@ -22,15 +25,14 @@ function relay(client: Socket, server: Socket, serverFlows: boolean): void {
     [client, server],
     [server, client],
   ] as const) {
-    from.on("data", () => timer.refresh());
     from.on("error", end);
     from.once("close", () => {
       // What was read still goes out; a break is passed on as one.
       if (!from.readableEnded) end();
       else if (to.destroyed) clearTimeout(timer);
     });
-    if (from === client || !serverFlows) from.pipe(to);
   }
+  return () => timer.refresh();
 }
 
 /**
@@ -72,13 +74,14 @@ export function judgeFirstBytes(
  */
 export function tunnel(
   client: Socket,
-  server: Socket,
+  { socket: server, flow }: TunnelServer,
   head: Buffer,
   clientFirst: boolean,
   judge: (bytes: Buffer) => string | null | "more",
   onRefused: (reason: string) => void,
 ): void {
   let seen = head;
+  let moved = () => {};
   const cleanUp = () => {
     clearTimeout(timer);
     client.off("data", onData);
@@ -108,7 +111,10 @@ export function tunnel(
     cleanUp();
     client.pause();
     client.unshift(seen);
-    relay(client, server, !clientFirst);
+    moved = watch(client, server);
+    client.on("data", () => moved());
+    client.pipe(server);
+    if (clientFirst) flow.start(server, client, () => moved());
     return true;
   };
   const onData = (chunk: Buffer) => {
@@ -125,7 +131,7 @@ export function tunnel(
     socket.once("close", close);
     socket.once("error", close);
   }
-  if (!clientFirst) server.pipe(client);
+  if (!clientFirst) flow.start(server, client, () => moved());
   // Whoever read the socket before may have paused it.
   if (!look()) client.resume();
 }

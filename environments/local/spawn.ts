@@ -20,8 +20,15 @@ async function makePipes(count: number): Promise<Pipe[]> {
   const folder = mkdtempSync(join(tmpdir(), "moorage-pipe-"));
   try {
     const paths = Array.from({ length: count }, (_, index) => join(folder, String(index)));
-    // From the root folder, since the current one may be gone or closed.
-    await execa("mkfifo", ["-m", "600", ...paths], { cwd: "/" });
+    // From the root folder, since the current one may be gone or closed; PATH may be without the system's programs.
+    const env = { PATH: `${process.env.PATH ?? ""}:/usr/bin:/bin` };
+    const { failed, message } = await execa("mkfifo", ["-m", "600", ...paths], {
+      cwd: "/",
+      env,
+      reject: false,
+    });
+    if (failed)
+      throw new MoorageError("ENVIRONMENT_UNAVAILABLE", `Cannot start a program: no pipes (${message})`);
     return paths.map((path) => {
       // Opened for reading first and without blocking, so that the writing end finds a reader.
       const readerFd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);

@@ -3,7 +3,14 @@
  * beside this one; it knows nothing of sessions, files or tools.
  */
 import type { MoorageError } from "../../src/errors.ts";
-import type { Capability, EgressReport, EnvironmentProgress, Health, Isolation } from "../base.ts";
+import type {
+  Capability,
+  EgressPolicy,
+  EgressReport,
+  EnvironmentProgress,
+  Health,
+  Isolation,
+} from "../base.ts";
 import type { ShellStream, StreamEnd, StreamRequest } from "./stream.ts";
 
 /** What happened when a backend was asked to come back after a loss. */
@@ -22,6 +29,8 @@ export interface PlaceBackend {
   /** Absolute, inside the environment. Final after `start`. */
   readonly workspace: string;
   readonly exposedHostPaths: readonly string[];
+  /** Defences that the place lacks, for people. @default none */
+  readonly warnings?: readonly string[];
   /** Whether `stop` without `keep` takes everything inside with it, so that nothing need be ended first. @default false */
   readonly disposable?: boolean;
   /** PATH and other variables come from a login shell, taken once; false where the backend's own are final. @default true */
@@ -39,6 +48,8 @@ export interface PlaceBackend {
   recover(error: MoorageError): Promise<Recovery | null>;
   /** Says more about an exit code that the backend caused, such as 137 by a memory limit; null when it did not. */
   explainExit?(exitCode: number, startedAt: number): Promise<string | null>;
+  /** Changes the egress policy of a living place. Missing where none can change. @see BaseEnvironment.setEgress */
+  setEgress?(policy: EgressPolicy): void;
   /** What its egress policy decided so far; null where there is none. */
   egressReport?(): EgressReport | null;
   /** What a policy refused since `startedAt` (performance.now), for the notes of a command's result. */
@@ -64,4 +75,6 @@ export interface ScriptRequest {
   readonly files: readonly { readonly path: string; readonly bytes: Uint8Array }[];
   /** A promise holds the output back. */
   readonly onData: (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
+  /** Nobody waits for the end any more: the connection may be given up. Ends nothing inside. */
+  readonly abortSignal?: AbortSignal;
 }

@@ -9,6 +9,7 @@ import {
   BaseEnvironment,
   type Command,
   type CommonOptions,
+  type EgressPolicy,
   type EnvironmentFiles,
   type EnvironmentInfo,
   type EnvironmentOutputs,
@@ -37,6 +38,7 @@ import {
   abortedResult,
   checkCommand,
   checkOptions,
+  checkVariables,
   type RunnerHost,
   type RunOutcome,
   type RunRequest,
@@ -91,12 +93,19 @@ class ShellEnvironment extends BaseEnvironment {
   readonly #stopping = new AbortController();
   readonly #running = new Set<Promise<unknown>>();
   readonly #prefix: string;
+  /**
+   * Variable that marks what a worker started. Where we set all variables it is our own; where another environment
+   * may have us inside, and marks its processes too, it is nobody else's.
+   */
+  readonly #markerName: string;
   #users: WorkerPool;
   #systems: WorkerPool;
   #facts: WorkerFacts | null = null;
   /** Told with the next result of a command: what a start or a request of our own met. */
   readonly #pendingNotes: string[] = [];
   #starting: Promise<void> | null = null;
+  /** Why the place has not come up yet; the backend, which it stands on, may be well all the same. */
+  #startFailure: MoorageError | null = null;
   #stopped: Promise<void> | null = null;
   #recovering: Promise<string | null> | null = null;
   /** Told to every call once; a session learns of a loss that another call met. */
@@ -110,10 +119,13 @@ class ShellEnvironment extends BaseEnvironment {
         `Cannot use "${options.id}" as an environment's id: 1 to 64 letters, digits, "_" and "-"`,
       );
     }
+    checkVariables(options.env ?? {});
     this.id = options.id ?? randomEnvironmentId();
     this.#backend = backend;
     this.#options = options;
     this.#prefix = `${this.id}.${randomBytes(4).toString("hex")}`;
+    this.#markerName =
+      "openStream" in backend ? WORKER_MARKER : `${WORKER_MARKER}_${randomBytes(4).toString("hex")}`;
     this.#users = this.#makePool("user");
     this.#systems = this.#makePool("system");
     this.#outputStore = new OutputStore(options.stateDir);
@@ -130,6 +142,7 @@ class ShellEnvironment extends BaseEnvironment {
     this.tree = createTree(this.#system, { id: this.id, workspace: () => this.workspace });
     this.#shellProcesses = createProcesses(this.#system, {
       environmentId: this.id,
+      markerName: this.#markerName,
       workspace: () => this.workspace,
       variables: async (session) => {
         const state = session instanceof Session ? await session.state() : await this.#freshState();
@@ -162,6 +175,7 @@ class ShellEnvironment extends BaseEnvironment {
 
   info(): EnvironmentInfo {
     const egress = this.#backend.egressReport?.();
+    const { warnings = [] } = this.#backend;
     return {
       id: this.id,
       backend: this.backend,
@@ -171,19 +185,41 @@ class ShellEnvironment extends BaseEnvironment {
       shell: this.#facts?.shell ?? null,
       exposedHostPaths: this.#backend.exposedHostPaths,
       ...(egress && { egress }),
+      ...(warnings.length > 0 && { warnings }),
     };
   }
 
-  health(): Promise<Health> {
-    return this.#backend.health();
+  async health(): Promise<Health> {
+    const health = await this.#backend.health();
+    if (!health.healthy) {
+      // An outage that shows here explains the failed start, and its end is seen here too.
+      this.#startFailure = null;
+      return health;
+    }
+    if (this.#startFailure === null) return health;
+    const { code, message, suggestion } = this.#startFailure;
+    return { healthy: false, code, reason: message, suggestion, neverStarted: true };
+  }
+
+  override async setEgress(policy: EgressPolicy): Promise<void> {
+    if (this.#stopped) throw this.#stoppedError();
+    if (!this.#backend.setEgress) return super.setEgress(policy);
+    return this.#backend.setEgress(policy);
   }
 
   start(): Promise<void> {
     if (this.#stopped) return Promise.reject(this.#stoppedError());
-    this.#starting ??= this.#start().catch((error: unknown) => {
-      this.#starting = null;
-      throw error;
-    });
+    this.#starting ??= this.#start().then(
+      () => {
+        this.#startFailure = null;
+      },
+      (error: unknown) => {
+        this.#starting = null;
+        const failure = toMoorageError(error, "ENVIRONMENT_UNAVAILABLE", "Cannot start");
+        if (!this.#stopped && failure.code !== "ABORTED") this.#startFailure = failure;
+        throw error;
+      },
+    );
     return this.#starting;
   }
 
@@ -265,7 +301,7 @@ class ShellEnvironment extends BaseEnvironment {
               if (!isMoorageError(error, "ENVIRONMENT_LOST")) throw error;
             }),
           );
-        await inside(() => endTree(this.#system, { marker: `${WORKER_MARKER}=${this.#prefix}.u` }));
+        await inside(() => endTree(this.#system, { marker: `${this.#markerName}=${this.#prefix}.u` }));
         if (!keep) {
           await inside(() => this.#shellProcesses.stopAll());
           await inside(() => this.#system.removePrivateDir());
@@ -317,6 +353,7 @@ class ShellEnvironment extends BaseEnvironment {
       this.#oneShots ??= new OneShotShells({
         shell: this.#options.shell ?? "auto",
         login: backend.readsLogin ?? true,
+        markerName: this.#markerName,
         run: (request) => backend.runScript(request),
       });
       return this.#oneShots.open(id, kind);
@@ -357,9 +394,21 @@ class ShellEnvironment extends BaseEnvironment {
       const known = toMoorageError(error, "ENVIRONMENT_UNAVAILABLE", "Cannot open a shell");
       const note = this.#generation === generation ? await this.#recover(known) : null;
       if (note === null && this.#generation === generation) throw known;
-      if (note && kind === "system") this.#pendingNotes.push(note);
-      return { worker: await pool().acquire(), notes: note ? [note] : [] };
+      const notes = note ? [note] : [];
+      if (kind === "system") this.#keepNotes(notes);
+      try {
+        return { worker: await pool().acquire(), notes };
+      } catch (again) {
+        // Whoever succeeds is told of the loss.
+        this.#keepNotes(notes);
+        throw again;
+      }
     }
+  }
+
+  /** For the next result of a command, once, though several of our own requests met the same. */
+  #keepNotes(notes: readonly string[]): void {
+    this.#pendingNotes.push(...notes.filter((note) => !this.#pendingNotes.includes(note)));
   }
 
   #recover(error: MoorageError): Promise<string | null> {
@@ -409,11 +458,18 @@ class ShellEnvironment extends BaseEnvironment {
         const { worker, notes } = await this.#acquire("user");
         return { worker, notes: [...this.#pendingNotes.splice(0), ...notes] };
       },
+      keepNotes: (notes) => this.#keepNotes(notes),
       endTree: (worker) => this.#endTree(worker),
-      leftBehind: async (worker, orphans) => {
-        const owned = await ownedOrphans(this.#system, worker, orphans);
-        return owned.length === 0 ? [] : this.#findTree(worker, owned);
-      },
+      leftBehind: (worker, orphans, own) =>
+        this.#afterRecovery(async () => {
+          const others = orphans.filter((pid) => !own.includes(pid));
+          const owned = [
+            ...own,
+            ...(others.length > 0 ? await ownedOrphans(this.#system, worker, others) : []),
+          ];
+          return owned.length === 0 ? [] : this.#findTree(worker, owned);
+        }),
+      takeNotes: () => this.#pendingNotes.splice(0),
       gone: (worker) => this.#gone(worker),
       adopt: (yielded) => this.#adopt(yielded),
       explainExit: async (exitCode, startedAt) =>
@@ -423,11 +479,28 @@ class ShellEnvironment extends BaseEnvironment {
   }
 
   #endTree(worker: CallWorker): Promise<LeftProcess[]> {
-    return endTree(this.#system, {
-      marker: worker.marker,
-      ...(worker.alive &&
-        worker.shellPid !== null && { exceptPids: [worker.shellPid], sincePid: worker.shellPid }),
-    });
+    return this.#afterRecovery(() =>
+      endTree(this.#system, {
+        marker: worker.marker,
+        sinceTicks: worker.sinceTicks ?? null,
+        ...(worker.alive &&
+          worker.shellPid !== null && { exceptPids: [worker.shellPid], sincePid: worker.shellPid }),
+      }),
+    );
+  }
+
+  /** Tries a request of ours again where it failed because the place is full of processes, say, and was brought back. */
+  async #afterRecovery<Result>(request: () => Promise<Result>): Promise<Result> {
+    try {
+      return await request();
+    } catch (error) {
+      if (this.#stopped || !isMoorageError(error)) throw error;
+      const generation = this.#generation;
+      const note = await this.#recover(error);
+      if (note === null && this.#generation === generation) throw error;
+      if (note !== null && !this.#pendingNotes.includes(note)) this.#keepNotes([note]);
+      return await request();
+    }
   }
 
   async #findTree(worker: CallWorker, pids: readonly number[] = []): Promise<readonly LeftProcess[]> {
@@ -435,12 +508,15 @@ class ShellEnvironment extends BaseEnvironment {
     return findProcesses(this.#system, {
       marker: worker.marker,
       pids,
+      sinceTicks: worker.sinceTicks ?? null,
       ...(shellPid !== null && { exceptPids: [shellPid], ...(worker.alive && { sincePid: shellPid }) }),
     });
   }
 
   /** Looks, more and more rarely, until nothing of the worker's is left. */
   async #gone(worker: CallWorker): Promise<void> {
+    // Without a shell between its calls it has no stream that somebody could hold.
+    if (worker.shellPid === null) return;
     const aborted = new Promise<void>((resolve) => {
       this.#stopping.signal.addEventListener("abort", () => resolve(), { once: true });
     });
@@ -472,8 +548,7 @@ class ShellEnvironment extends BaseEnvironment {
       endTree: (worker) => this.#endTree(worker),
       signalTree: async (worker, signal) => {
         const pids = (await this.#findTree(worker)).map(({ pid }) => pid);
-        if (pids.length > 0)
-          await this.#system.run(`kill -s ${signal.replace(/^SIG/, "")} ${pids.join(" ")} 2>/dev/null; :`);
+        if (pids.length > 0) await this.#system.run(`kill -s ${signal} ${pids.join(" ")} 2>/dev/null; :`);
       },
       listening: (port) => this.#shellProcesses.listening(port),
     });

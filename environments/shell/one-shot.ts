@@ -12,6 +12,8 @@ import { parseExports, parseState } from "./exports.ts";
 import { FILE_LIBRARY } from "./files.ts";
 import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
 import {
+  BASH_ONCE_VARIABLES,
+  bashOnceArgv,
   callScript,
   FRAME,
   helloScript,
@@ -27,7 +29,6 @@ import {
   type CallWorker,
   parseHello,
   pidList,
-  WORKER_MARKER,
   type WorkerFacts,
 } from "./worker.ts";
 
@@ -39,6 +40,8 @@ const LIBRARY = `${FILE_LIBRARY}\n__moor_replace() { return 1; }`;
 export interface OneShotOptions {
   readonly shell: ShellKind | "auto";
   readonly login: boolean;
+  /** Name of the variable by which every process of a worker is found. */
+  readonly markerName: string;
   readonly run: (request: ScriptRequest) => Promise<StreamEnd>;
 }
 
@@ -74,7 +77,7 @@ export class OneShotShells {
       this.#greeting = null;
       throw error;
     });
-    return new OneShotWorker(this, id, purpose, await this.#greeting, this.#options.run);
+    return new OneShotWorker(this, id, purpose, await this.#greeting, this.#options);
   }
 
   /** Forgets what was known of a place that has been replaced. */
@@ -109,7 +112,7 @@ export class OneShotShells {
     let variables: ReadonlyMap<string, string> | null = null;
     let fields: readonly string[] | null = null;
     let noise = "";
-    const argv = onceArgv(this.#options.shell, { loginNonce, marker: null, encoded: false });
+    const argv = onceArgv(this.#options.shell, { loginNonce, encoded: false });
     const running = this.#options.run({
       argv: [...argv, "", helloScript(nonce, ""), "", "", ""],
       env: {},
@@ -152,16 +155,17 @@ class OneShotWorker implements CallWorker {
   readonly #shells: OneShotShells;
   readonly #generation: number;
   readonly #purpose: "user" | "system";
-  readonly #run: OneShotOptions["run"];
+  readonly #options: OneShotOptions;
   readonly #closed = Promise.withResolvers<void>();
-  #isClosed = false;
+  readonly #givingUp = new AbortController();
+  #sinceTicks: string | null = null;
 
   constructor(
     shells: OneShotShells,
     id: string,
     purpose: "user" | "system",
     { facts, loginProblem }: Greeting,
-    run: OneShotOptions["run"],
+    options: OneShotOptions,
   ) {
     this.id = id;
     this.facts = facts;
@@ -169,36 +173,52 @@ class OneShotWorker implements CallWorker {
     this.#shells = shells;
     this.#generation = shells.generation;
     this.#purpose = purpose;
-    this.#run = run;
+    this.#options = options;
     this.ended = this.#closed.promise;
   }
 
   get alive(): boolean {
-    return !this.#isClosed && this.#generation === this.#shells.generation;
+    return !this.#givingUp.signal.aborted && this.#generation === this.#shells.generation;
+  }
+
+  get sinceTicks(): string | null {
+    return this.#sinceTicks;
   }
 
   get marker(): string {
-    return `${WORKER_MARKER}=${this.id}`;
+    return `${this.#options.markerName}=${this.id}`;
   }
 
-  async run({ stdin, onData, ...rest }: CallRequest): Promise<CallEnd> {
+  async run({ stdin, onData, live = false, ...rest }: CallRequest): Promise<CallEnd> {
     const { shell, reaper } = this.facts;
     const nonce = createNonce();
     const secret = createNonce();
     const stdinBytes = stdin === null ? null : stdin.byteLength;
-    const text = callScript({ ...rest, shell, nonce, secret, reaper, stdinBytes });
-    const encoded = this.#purpose === "system";
-    const reader = new CallReader(nonce, secret, rest.separate, encoded, onData);
-    const preamble = [oncePreamble(nonce, reaper), encoded ? LIBRARY : "", text.setup ?? ""].join("\n");
+    const text = callScript({ ...rest, shell, nonce, secret, reaper, stdinBytes, once: true });
+    const isSystem = this.#purpose === "system";
+    const encoded = isSystem && live ? "live" : isSystem;
+    this.#sinceTicks = null;
+    const onStart = (ticks: string): void => {
+      this.#sinceTicks = ticks;
+    };
+    const reader = new CallReader(nonce, secret, rest.separate, isSystem, onData, onStart);
+    const preamble = [oncePreamble(nonce, reaper), isSystem ? LIBRARY : "", text.setup ?? ""].join("\n");
     const program = packProgram(this.#purpose, preamble, text.call, stdin);
-    const argv = onceArgv(shell, { loginNonce: null, marker: this.marker, encoded });
-    const running = this.#run({
+    const isDirect = shell === "bash" && !isSystem;
+    const argv = isDirect ? bashOnceArgv() : onceArgv(shell, { loginNonce: null, encoded });
+    const running = this.#options.run({
       argv: [...argv, ...program.argv],
-      env: program.env,
+      env: {
+        ...program.env,
+        ...(isDirect && BASH_ONCE_VARIABLES),
+        [this.#options.markerName]: this.id,
+      },
       files: program.files,
       onData: (stream, chunk) => reader.take(stream, chunk),
+      abortSignal: this.#givingUp.signal,
     });
-    const first = await Promise.race([reader.ended, running]);
+    // An answer that never ends must not hold a call whose time is up.
+    const first = await Promise.race([reader.ended, running, this.#closed.promise.then(() => GIVEN_UP)]);
     const common = {
       dump: reader.dump === null ? null : parseState(reader.dump),
       restored: reader.restored,
@@ -214,6 +234,7 @@ class OneShotWorker implements CallWorker {
         signal: null,
         begun: true,
         newOrphans,
+        ownOrphans: reader.holders.filter((pid) => newOrphans.includes(pid)),
         lost: null,
       };
     }
@@ -224,10 +245,16 @@ class OneShotWorker implements CallWorker {
   }
 
   async close(): Promise<void> {
-    this.#isClosed = true;
     this.#closed.resolve();
+    this.#givingUp.abort();
   }
 }
+
+const GIVEN_UP: StreamEnd = {
+  exitCode: null,
+  signal: null,
+  lost: new MoorageError("EXECUTION_UNKNOWN", "The sandbox had not answered when the call was given up"),
+};
 
 interface Program {
   /** Preamble and call, then the paths of standard input, preamble and call. */
@@ -270,9 +297,12 @@ class CallReader {
   movedTo: string | null = null;
   exitCode: number | null = null;
   orphans: readonly number[] = [];
+  holders: readonly number[] = [];
   before: ReadonlySet<number> = new Set();
   readonly ended: Promise<"ended">;
   readonly #secret: string;
+  /** Told when the call's shell began, in ticks since boot. */
+  readonly #onStart: (ticks: string) => void;
   readonly #separate: boolean;
   readonly #onData: CallRequest["onData"];
   readonly #splitters: Readonly<Record<"stdout" | "stderr", FrameSplitter>>;
@@ -287,7 +317,9 @@ class CallReader {
     separate: boolean,
     encoded: boolean,
     onData: CallRequest["onData"],
+    onStart: (ticks: string) => void,
   ) {
+    this.#onStart = onStart;
     this.#secret = secret;
     this.#separate = separate;
     this.#onData = onData;
@@ -318,20 +350,27 @@ class CallReader {
     const text = this.#base64 + chunk.toString("latin1").replaceAll(/\s/g, "");
     const whole = text.length - (text.length % 4);
     this.#base64 = text.slice(whole);
-    return Buffer.from(text.slice(0, whole), "base64");
+    // What was sent in pieces is padded in its middle.
+    const pieces = text.slice(0, whole).match(/[^=]+=*/g) ?? [];
+    return Buffer.concat(pieces.map((piece) => Buffer.from(piece, "base64")));
   }
 
   #onFrame(stream: "stdout" | "stderr", { kind, fields }: Frame): void {
-    const [first = "", exitCode = "", orphans = ""] = fields;
+    const [first = "", second = "", orphans = "", holders = ""] = fields;
     if (kind === FRAME.begun) this.restored = true;
     else if (kind === FRAME.workdir) this.workdirProblem = first === "kernel" ? "kernel" : "missing";
-    else if (kind === FRAME.before) this.before = new Set(pidList(first));
-    else if (kind === FRAME.moved) this.movedTo = first;
+    else if (kind === FRAME.before) {
+      this.before = new Set(pidList(first));
+      // A name in parentheses may hold anything; the start is the 20th field behind it.
+      const ticks = second.slice(second.lastIndexOf(") ") + 2).split(" ")[19] ?? "";
+      if (/^\d+$/.test(ticks)) this.#onStart(ticks);
+    } else if (kind === FRAME.moved) this.movedTo = first;
     else if (kind === FRAME.state) this.dump = first;
     else if (kind === FRAME.end && first === this.#secret) {
       if (stream === "stdout") {
-        this.exitCode = Number(exitCode);
+        this.exitCode = Number(second);
         this.orphans = pidList(orphans);
+        this.holders = pidList(holders);
       }
       this.#open.delete(stream);
       if (this.isComplete) this.#finished.resolve("ended");

@@ -53,12 +53,24 @@ export async function endProcesses(
   // Supervisors write into their folders until their end.
   for (const { id } of running) await waitFor(system, `${folder}/${id}`, { timeoutMs: SETTLE_MS });
   const ids = processes.map(({ id }) => id).join(" ");
-  const { exitCode, stderr } = await system.run(recordScript(folder, `cd "$folder" && rm -rf ${ids}`));
+  const { exitCode, stderr } = await system.run(recordScript(folder, `${END_KEEPERS(ids)}\nrm -rf ${ids}`));
   if (exitCode !== 0) {
     throw new MoorageError("CLEANUP_FAILED", `Cannot remove process records: ${stderr.trim()}`);
   }
   return [];
 }
+
+/**
+ * Ends who bounds the logs. A keeper whose supervisor saw something alive that has ended since would notice only at its
+ * next look; the group is the supervisor's, and holds nothing but ours.
+ */
+const END_KEEPERS = (ids: string) => `cd "$folder" || exit
+for id in ${ids}; do
+  helper= helperstart= leader= group=
+  { read -r helper helperstart <"$id/keeper" && read -r leader s <"$id/supervisor"; } 2>/dev/null || continue
+  alive "$helper" "$helperstart" || continue
+  [ "$group" = "$leader" ] && kill -KILL "-$group" || kill -KILL "$helper"
+done`;
 
 /** All processes that have a record, oldest first, after removing what ended longer ago than the retention. */
 export async function listProcesses(system: SystemShell, folder: string): Promise<ProcessInfo[]> {

@@ -35,6 +35,8 @@ export interface LaunchRequest {
   readonly pty: PtySize | null;
   readonly stdin: boolean;
   readonly environmentId: string;
+  /** Variable that marks what a worker started: the process is none of the launching worker's. */
+  readonly markerName: string;
 }
 
 /** A command text up to this goes into one argument; Linux allows 131,071 bytes. */
@@ -94,7 +96,7 @@ MOORAGE_SH=$(command -v sh) || MOORAGE_SH=/bin/sh
 MOORAGE_COMMAND_SHELL=${system.shell === "bash" ? '$(command -v bash || printf %s "$BASH")' : "$MOORAGE_SH"}
 MOORAGE_LOGIN_SHELL=\${SHELL-}
 export MOORAGE_SH MOORAGE_COMMAND_SHELL MOORAGE_LOGIN_SHELL MOORAGE_UMASK
-export MOORAGE_WORKER=${quote(processWorkerId(request.environmentId))}
+export ${request.markerName}=${quote(processWorkerId(request.environmentId))}
 exec 7<>"$d/done" 5<>"$d/ready" 4<"$d/ready"
 exec 2>/dev/null
 (
@@ -181,6 +183,7 @@ apart() {
 /**
  * The supervisor; its argument is the pid of the subshell that waits for it. Its traps are for stray signals;
  * children begin with the defaults. It keeps no marker, so that what ends the tree leaves it to write the exit code.
+ * At its end it takes its whole group with it, since the keeper may be in a pause that is a process.
  */
 function superviseText(folder: string, id: string, pty: boolean): string {
   const begin = pty
@@ -194,7 +197,7 @@ ${APART}
 started() {
   { IFS= read -r s <"/proc/$1/stat"; } 2>/dev/null || return 0
   set -- \${s##*) }
-  born=\${20}
+  born=\${20} group=$3
 }
 marker=${PROCESS_VARIABLE}=${id}
 ${LOG_BOUND}
@@ -214,6 +217,8 @@ if [ -e "$d/in" ]; then
 fi
 ( bound_log ) &
 keeper=$!
+started "$keeper"
+printf '%s %s\\n' "$keeper" "$born" >"$d/keeper"
 (
   exec 7>&- 5>&-
   ${begin}
@@ -223,7 +228,9 @@ code=$?
 printf '%s %s %s\\n' "$code" "$up" "$boot" >"$d/exit"
 [ -z "$holder" ] || kill -KILL "$holder"
 exec 7>&- 5>&-
-left_behind || kill -KILL "$keeper"
+left_behind && exit
+[ "$group" != $$ ] || kill -KILL 0
+kill -KILL "$keeper"
 `;
 }
 

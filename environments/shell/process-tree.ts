@@ -24,6 +24,8 @@ export interface FindRequest {
    * looked at, which saves most of the time where many run.
    */
   readonly sincePid?: number;
+  /** The same as a time: ticks since boot. */
+  readonly sinceTicks?: string | null;
 }
 
 export interface EndRequest extends FindRequest {
@@ -36,9 +38,12 @@ export async function findProcesses(
   system: SystemShell,
   request: FindRequest,
 ): Promise<readonly LeftProcess[]> {
-  const { processes } = await scan(system, request, { step: "scan; report", ...NO_MEMORY });
+  const { processes } = await scan(system, request, { step: "scan; report", ...beginning(request) });
   return processes;
 }
+
+/** On a machine so loaded that one look takes the whole time, what was ended is looked for this often all the same. */
+const MIN_LOOKS = 3;
 
 /**
  * Ends a tree: TERM (stopped processes are continued so that they can obey), after the grace STOP until nothing
@@ -47,10 +52,10 @@ export async function findProcesses(
  * @returns what is still alive
  */
 export async function endTree(system: SystemShell, request: EndRequest): Promise<LeftProcess[]> {
-  let memory = NO_MEMORY;
+  let memory = beginning(request);
   const until = async (step: string, budgetMs: number): Promise<LeftProcess[]> => {
     const deadline = performance.now() + budgetMs;
-    for (let pauseMs = 15; ; pauseMs = Math.min(pauseMs * 1.5, 200)) {
+    for (let pauseMs = 15, looks = 1; ; pauseMs = Math.min(pauseMs * 1.5, 200), looks += 1) {
       let found = await scan(system, request, { step, ...memory });
       if (found.processes.length === 0 && found.clear !== "" && usesGrep(system, request)) {
         // What grep met in the middle of an exec was taken for cleared: look at all once more.
@@ -58,8 +63,8 @@ export async function endTree(system: SystemShell, request: EndRequest): Promise
       }
       memory = found;
       const leftMs = deadline - performance.now();
-      if (found.processes.length === 0 || leftMs <= 0) return found.processes;
-      await new Promise((resolve) => setTimeout(resolve, Math.min(pauseMs, leftMs)));
+      if (found.processes.length === 0 || (leftMs <= 0 && looks >= MIN_LOOKS)) return found.processes;
+      await new Promise((resolve) => setTimeout(resolve, leftMs > 0 ? Math.min(pauseMs, leftMs) : pauseMs));
     }
   };
   const obstinate = await until("scan; ask; report", request.graceMs ?? limits.killGraceMs);
@@ -87,6 +92,10 @@ interface Memory {
 
 const NO_MEMORY: Memory = { tree: "", clear: "", since: "" };
 
+function beginning({ sinceTicks }: FindRequest): Memory {
+  return { ...NO_MEMORY, since: sinceTicks ?? "" };
+}
+
 async function scan(
   system: SystemShell,
   request: FindRequest,
@@ -107,7 +116,7 @@ async function scan(
 type Search = "builtin" | "grep";
 
 function usesGrep(system: SystemShell, request: FindRequest): boolean {
-  return system.shell !== "bash" && request.sincePid === undefined;
+  return system.shell !== "bash" && request.sincePid === undefined && !request.sinceTicks;
 }
 
 function preamble(request: FindRequest, memory: Memory, search: Search): string {

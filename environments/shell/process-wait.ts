@@ -48,6 +48,7 @@ export async function waitFor(
     const script = waitScript(folder, condition, { logBytes: scanner?.bytes ?? 0, budgetMs, stop });
     const running = system.run(script, {
       timeoutMs: budgetMs + limits.fileOpTimeoutMs,
+      live: scanner !== null,
       onStdout: (chunk) => {
         if (scanner && scanner.push(chunk) !== null) early.resolve("early");
       },

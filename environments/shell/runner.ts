@@ -7,7 +7,15 @@ import { constants } from "node:os";
 import { isAbsolute, normalize } from "node:path/posix";
 import { MoorageError, toMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import type { Command, ExecOptions, ExecResult, LeftProcess, OutputStream, Truncation } from "../base.ts";
+import type {
+  Command,
+  ExecOptions,
+  ExecResult,
+  LeftProcess,
+  OutputStream,
+  Truncation,
+  WaitCondition,
+} from "../base.ts";
 import { Capture } from "./capture.ts";
 import type { StateDump } from "./exports.ts";
 import type { OutputStore, Spill } from "./outputs.ts";
@@ -23,6 +31,11 @@ export interface YieldedCommand {
   readonly spill: Spill;
   /** Resolves with how it ended; never rejects. */
   readonly end: Promise<CallEnd>;
+  /**
+   * Runs `action`, which looks for the command's processes by its worker; until it is done the worker is given to no
+   * other call, whose processes would be found too. Null when the command is over.
+   */
+  withWorker<Result>(action: (worker: CallWorker) => Promise<Result>): Promise<Result | null>;
 }
 
 /** What the runner needs of its environment. */
@@ -31,15 +44,23 @@ export interface RunnerHost {
   readonly outputs: OutputStore;
   /** Brings the environment up and gives a worker, with notes when the place had to be made again. */
   acquire(): Promise<{ readonly worker: CallWorker; readonly notes: readonly string[] }>;
+  /** Has the next result tell what a call that was given up meanwhile would have told. */
+  keepNotes(notes: readonly string[]): void;
   /** Ends all processes of the worker's call, and says what survived. */
   endTree(worker: CallWorker): Promise<readonly LeftProcess[]>;
-  /** Which of the adopted processes belong to the worker, with all that they started. */
-  leftBehind(worker: CallWorker, orphans: readonly number[]): Promise<readonly LeftProcess[]>;
+  /** Which of the adopted processes belong to the worker, `own` for certain, with all that they started. */
+  leftBehind(
+    worker: CallWorker,
+    orphans: readonly number[],
+    own: readonly number[],
+  ): Promise<readonly LeftProcess[]>;
   /** Resolves when the worker's processes are gone. */
   gone(worker: CallWorker): Promise<void>;
   adopt(yielded: YieldedCommand): string;
   explainExit(exitCode: number, startedAt: number): Promise<string | null>;
   refusalsSince(startedAt: number): readonly string[];
+  /** What requests of our own met, to be told with a result; each is given once. */
+  takeNotes(): readonly string[];
 }
 
 export interface RunRequest {
@@ -64,6 +85,54 @@ export interface RunOutcome {
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
+/** @throws {MoorageError} what `fail` makes, by default INVALID_ARGUMENTS, naming the variable that cannot be set */
+export function checkVariables(env: Readonly<Record<string, string>>, fail = invalid): void {
+  for (const [name, value] of Object.entries(env)) {
+    if (!NAME.test(name)) throw fail(`"${name}" is no variable name`);
+    if (value.includes("\0")) throw fail(`variable "${name}" holds a NUL byte`);
+  }
+}
+
+/** @throws {MoorageError} INVALID_ARGUMENTS unless it is a whole number from `min` on */
+export function checkWhole(name: string, value: number, min: number): void {
+  if (!Number.isSafeInteger(value) || value < min) {
+    throw invalid(
+      `${name} must be a whole number${Number.isFinite(min) ? ` from ${min} on` : ""}, not ${value}`,
+    );
+  }
+}
+
+/** @throws {MoorageError} INVALID_ARGUMENTS for a part of a log that cannot be meant */
+export function checkSlice({
+  offset,
+  maxBytes,
+}: {
+  readonly offset?: number;
+  readonly maxBytes?: number;
+}): void {
+  if (offset !== undefined) checkWhole("offset", offset, Number.NEGATIVE_INFINITY);
+  if (maxBytes !== undefined) checkWhole("maxBytes", maxBytes, 1);
+}
+
+/** @throws {MoorageError} INVALID_ARGUMENTS for a condition that cannot come true */
+export function checkCondition({ port, timeoutMs }: WaitCondition): void {
+  if (port !== undefined && !(Number.isInteger(port) && port > 0 && port < 65_536))
+    throw invalid(`port must be between 1 and 65535, not ${port}`);
+  if (timeoutMs !== undefined && !(timeoutMs >= 0))
+    throw invalid(`timeoutMs must not be negative, but is ${timeoutMs}`);
+}
+
+/** Without its `SIG`. @throws {MoorageError} INVALID_ARGUMENTS when there is no signal of that name */
+export function signalName(signal: string): string {
+  const name = signal.toUpperCase().replace(/^SIG/, "");
+  if (`SIG${name}` in constants.signals) return name;
+  throw new MoorageError("INVALID_ARGUMENTS", `Cannot send "${signal}": it is not a POSIX signal`);
+}
+
+function invalid(message: string): MoorageError {
+  return new MoorageError("INVALID_ARGUMENTS", `Cannot use these options: ${message}`);
+}
+
 function refuse(message: string): MoorageError {
   return new MoorageError("EXECUTION_REFUSED", `Cannot run the command: ${message}`);
 }
@@ -81,17 +150,15 @@ export function checkCommand(command: Command): void {
   }
 }
 
-/** @throws {MoorageError} EXECUTION_REFUSED naming what is wrong; RangeError for numbers that make no sense */
+/** @throws {MoorageError} EXECUTION_REFUSED or INVALID_ARGUMENTS naming what is wrong */
 export function checkOptions(options: ExecOptions): void {
-  for (const [name, value] of Object.entries(options.env ?? {})) {
-    if (!NAME.test(name)) throw refuse(`"${name}" is no variable name`);
-    if (value.includes("\0")) throw refuse(`variable "${name}" holds a NUL byte`);
-  }
+  checkVariables(options.env ?? {}, refuse);
   if (options.cwd?.includes("\0")) throw refuse("the working directory holds a NUL byte");
-  for (const name of ["timeoutMs", "yieldMs", "captureBytes"] as const) {
+  for (const name of ["timeoutMs", "yieldMs"] as const) {
     const value = options[name];
-    if (value !== undefined && !(value > 0)) throw new RangeError(`${name} must be positive, not ${value}`);
+    if (value !== undefined && !(value > 0)) throw invalid(`${name} must be positive, not ${value}`);
   }
+  if (options.captureBytes !== undefined) checkWhole("captureBytes", options.captureBytes, 1);
   const stdinBytes =
     typeof options.stdin === "string" ? Buffer.byteLength(options.stdin) : (options.stdin?.byteLength ?? 0);
   if (stdinBytes > limits.stdinMaxBytes) {
@@ -305,8 +372,14 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
 
       if (first === "yield") {
         const spill = captures.spillAll();
+        spill.limitTo(limits.processLogMaxBytes);
+        await spill.opened;
+        const actions = new Set<Promise<unknown>>();
+        let over = false;
         const end = running.then(async (ended) => {
           await captures.finish();
+          while (actions.size > 0) await Promise.allSettled(actions);
+          over = true;
           await settle(host, worker, ended);
           return ended;
         });
@@ -316,6 +389,12 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
           worker,
           spill,
           end,
+          withWorker: async (action) => {
+            if (over) return null;
+            const acting = action(worker);
+            actions.add(acting);
+            return await acting.finally(() => actions.delete(acting));
+          },
         });
         const result: ExecResult = {
           ...abortedResult(fromBytes(state.cwd)),
@@ -373,7 +452,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
         const why = await host.explainExit(exitCode, startedAt);
         if (why) notes.push(why);
       }
-      notes.push(...host.refusalsSince(startedAt));
+      notes.push(...host.refusalsSince(startedAt), ...host.takeNotes());
       const result: ExecResult = {
         exitCode: stopped ? null : exitCode,
         signal: end.signal,
@@ -406,7 +485,10 @@ async function acquireUnlessStopped(
   const first = await Promise.race([acquiring, stopped]);
   if (typeof first !== "string") return first;
   void acquiring.then(
-    ({ worker }) => host.pool.release(worker),
+    ({ worker, notes }) => {
+      host.keepNotes(notes);
+      host.pool.release(worker);
+    },
     // Nobody waits for this call any more; the next one meets the same failure.
     () => undefined,
   );
@@ -432,7 +514,7 @@ async function settle(host: RunnerHost, worker: CallWorker, end: CallEnd): Promi
     host.pool.release(worker);
     return [];
   }
-  const left = await host.leftBehind(worker, end.newOrphans);
+  const left = await host.leftBehind(worker, end.newOrphans, end.ownOrphans ?? []);
   if (left.length === 0) host.pool.release(worker);
   else host.pool.retire(worker, host.gone(worker));
   return left;

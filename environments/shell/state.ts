@@ -24,7 +24,6 @@ const OWN = new Set([
   "OLDPWD",
   "SHLVL",
   "_",
-  "MOORAGE_WORKER",
   "SHELLOPTS",
   "BASHOPTS",
   "BASH_ARGV0",
@@ -40,7 +39,12 @@ const OWN = new Set([
 export const POSIX_SENTINEL = "moorage";
 
 export function isKeptVariable(name: string): boolean {
-  return !OWN.has(name) && !name.startsWith("__moor_");
+  return !OWN.has(name) && !name.startsWith("__moor_") && !name.startsWith("MOORAGE_WORKER");
+}
+
+/** Whether a caller may set a variable for one call: another environment inside this one marks its processes too. */
+export function isSettableVariable(name: string): boolean {
+  return isKeptVariable(name) || name.startsWith("MOORAGE_WORKER_");
 }
 
 /** The difference that turns `base` into `current`. */

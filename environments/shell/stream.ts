@@ -47,6 +47,8 @@ export interface SystemRunOptions {
   readonly stdin?: Uint8Array;
   /** Receives stdout as it arrives instead of collecting it; a slow promise holds the source back. */
   readonly onStdout?: (chunk: Buffer) => void | Promise<void>;
+  /** Whether each piece of stdout is wanted when it is written: some backends send it faster at the end. @default false */
+  readonly live?: boolean;
   /** @default limits.fileOpTimeoutMs */
   readonly timeoutMs?: number;
   /** On abort the script's tree is ended and ABORTED is thrown. */

@@ -74,6 +74,7 @@ export class ResidentSystemShell implements SystemShell {
       state: STATE,
       env: new Map(),
       stdin: options.stdin ?? null,
+      live: options.live ?? false,
       separate: true,
       dump: false,
       onData: (stream, chunk) => {

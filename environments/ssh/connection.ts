@@ -1,5 +1,4 @@
 /** One connection over all its hops: watched for signs of life, and asked for channels. */
-import { Socket } from "node:net";
 import type { Client, ClientChannel } from "ssh2";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
@@ -28,9 +27,6 @@ export class Connection {
   #missed = 0;
   readonly #watch: NodeJS.Timeout;
   readonly #onGone = new Set<() => void>();
-  /** Packets given to the transport, and those that the kernel has taken. */
-  #written = 0;
-  #taken = 0;
 
   private constructor(clients: readonly Client[], last: Dialled, where: string) {
     this.#clients = clients;
@@ -42,8 +38,6 @@ export class Connection {
     client.on("error", (error) => {
       this.#cause = error;
     });
-    if (transport instanceof Socket) this.#countPackets(transport);
-    else this.#taken = Number.POSITIVE_INFINITY;
     const end = () => {
       if (this.#gone === null)
         this.#gone = this.#lostError(this.#cause?.message ?? "the other side closed it");
@@ -106,14 +100,14 @@ export class Connection {
     return this.alive && this.channels < this.room;
   }
 
-  /** A point in what was given to the transport. */
+  /** See `Writes`. */
   get position(): number {
-    return this.#written;
+    return this.#last.writes.position;
   }
 
   /** Whether all up to this point may have reached the server; false is a proof that the last packet did not. */
   hasTaken(position: number): boolean {
-    return this.#taken >= position;
+    return this.#last.writes.hasTaken(position);
   }
 
   /** Calls once when it is gone, at once when it is already. @returns a way to take that back */
@@ -201,17 +195,6 @@ export class Connection {
       clearTimeout(timer);
     }
     await this.closed;
-  }
-
-  /** The library writes without asking what became of it, and a packet that was cut off is none. */
-  #countPackets(socket: Socket): void {
-    const write = socket.write.bind(socket);
-    socket.write = (data: string | Uint8Array) => {
-      this.#written += 1;
-      return write(data, (error) => {
-        if (!error) this.#taken += 1;
-      });
-    };
   }
 
   #refusal(error: Error): Error {

@@ -8,6 +8,7 @@ import { Authentication, type Secrets } from "./authenticate.ts";
 import type { HostSettings } from "./config.ts";
 import { hostKeyAlgorithms, judgeHostKey, recordHostKey } from "./host-key.ts";
 import { knownName, readKnownHost } from "./known-hosts.ts";
+import { gatherWrites, type Writes } from "./writes.ts";
 
 export interface DialOptions {
   readonly secrets: Secrets;
@@ -19,6 +20,7 @@ export interface DialOptions {
 export interface Dialled {
   readonly client: Client;
   readonly transport: Duplex;
+  readonly writes: Writes;
 }
 
 /**
@@ -36,10 +38,11 @@ export async function dial(
   );
   const authentication = await Authentication.prepare(settings, options.secrets);
   const transport = await (via ? forward(via, settings) : openSocket(settings, options.abortSignal));
+  const writes = gatherWrites(transport);
   const client = new ssh2.Client();
   try {
     await handshake();
-    return { client, transport };
+    return { client, transport, writes };
   } catch (error) {
     client.destroy();
     transport.destroy();
@@ -52,6 +55,7 @@ export async function dial(
     let head = Buffer.alloc(0);
     let banner: string | null = null;
     let newKey: Buffer | null = null;
+    let recorded: Promise<void> | null = null;
     let timer: NodeJS.Timeout;
     const fail = (code: ErrorCode, reason: string, cause?: unknown) =>
       reject(
@@ -90,13 +94,10 @@ export async function dial(
     client
       .once("handshake", () => {
         // The library tells of the agreed keys once the host has proved that it holds its own.
-        if (newKey) {
-          try {
-            recordHostKey(settings, newKey);
-          } catch (error) {
-            options.onNote(`The new host key of ${settings.name} could not be recorded: ${String(error)}`);
-          }
-        }
+        if (newKey)
+          recorded = recordHostKey(settings, newKey).catch((error: unknown) =>
+            options.onNote(`The new host key of ${settings.name} could not be recorded: ${String(error)}`),
+          );
         enter("authentication", limits.sshAuthenticationTimeoutMs);
       })
       .on("banner", (text) => {
@@ -137,6 +138,7 @@ export async function dial(
       clearTimeout(timer);
       transport.off("data", onData);
       options.abortSignal?.removeEventListener("abort", onAbort);
+      return recorded;
     });
   }
 }

@@ -1,9 +1,10 @@
 /** Whether the key that a host shows is the one by which it is known. Asked before anything secret is sent. */
 import { createHmac, randomBytes } from "node:crypto";
-import { closeSync, fstatSync, mkdirSync, openSync, readSync, writeSync } from "node:fs";
+import { open } from "node:fs/promises";
 import { dirname } from "node:path";
 import type { ServerHostKeyAlgorithm } from "ssh2";
 import { MoorageError } from "../../src/errors.ts";
+import { makePrivateFolder } from "../../src/folders.ts";
 import type { HostSettings } from "./config.ts";
 import { fingerprint, type KnownHost, keyType, knownName } from "./known-hosts.ts";
 
@@ -84,21 +85,17 @@ export function judgeHostKey(
  *
  * @throws {Error} when it cannot be written
  */
-export function recordHostKey(settings: HostSettings, key: Buffer): void {
-  const [file] = settings.knownHostsFiles;
-  if (file === undefined) return;
+export async function recordHostKey(settings: HostSettings, key: Buffer): Promise<void> {
+  const [path] = settings.knownHostsFiles;
+  if (path === undefined) return;
   const name = knownName(settings.hostKeyName, settings.hostKeyPort);
   const line = `${settings.hashKnownHosts ? hashName(name) : name} ${keyType(key)} ${key.toString("base64")}\n`;
-  mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
-  const descriptor = openSync(file, "a+", 0o600);
-  try {
-    const { size } = fstatSync(descriptor);
-    const last = Buffer.alloc(1);
-    const broken = size > 0 && readSync(descriptor, last, 0, 1, size - 1) === 1 && last.toString() !== "\n";
-    writeSync(descriptor, `${broken ? "\n" : ""}${line}`);
-  } finally {
-    closeSync(descriptor);
-  }
+  await makePrivateFolder(dirname(path));
+  await using file = await open(path, "a+", 0o600);
+  const { size } = await file.stat();
+  const { bytesRead, buffer } = await file.read(Buffer.alloc(1), 0, 1, Math.max(0, size - 1));
+  const isBroken = size > 0 && bytesRead === 1 && buffer.toString() !== "\n";
+  await file.write(`${isBroken ? "\n" : ""}${line}`);
 }
 
 function hashName(name: string): string {

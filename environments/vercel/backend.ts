@@ -1,24 +1,29 @@
 /** A sandbox behind the Vercel Sandbox API: made or found, prolonged, resumed after its session ended, removed. */
-import { APIError, Sandbox } from "@vercel/sandbox";
+import { Sandbox } from "@vercel/sandbox";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { Capability, EnvironmentProgress, Health } from "../base.ts";
-import { ownerLabel } from "../owner.ts";
+import { judgeOwner, ownerLabel } from "../owner.ts";
 import type { Recovery, ScriptBackend, ScriptRequest } from "../shell/backend.ts";
 import type { StreamEnd } from "../shell/stream.ts";
+import { bounded, hasStatus, textOf, toSandboxError } from "./failure.ts";
 import { type ClientFetch, type CommandTap, createClientFetch } from "./fetch.ts";
+import { isSamePolicy, type SentPolicy, toNetworkPolicy } from "./policy.ts";
+import { removeRecord, tokenMark, writeRecord } from "./records.ts";
 import {
   checkVercelOptions,
   readCredentials,
-  toNetworkPolicy,
   type VercelCredentials,
   type VercelOptions,
 } from "./settings.ts";
+import { VERCEL_TAGS } from "./tags.ts";
 
 /** What the environment is called, and whether it outlives us. */
 export interface VercelOwnership {
   readonly id: string;
   readonly keep: boolean;
+  /** Folder for the record by which it is found when we are dead; none without it. */
+  readonly stateDir?: string;
 }
 
 const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>([
@@ -26,8 +31,6 @@ const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>([
   "egress:allow-list",
   "reattach",
 ]);
-/** Tags by which an owner's sandboxes are found again. */
-export const VERCEL_TAGS = { owner: "moorage-owner", id: "moorage-id", keep: "moorage-keep" } as const;
 
 export class VercelBackend implements ScriptBackend {
   readonly name = "vercel";
@@ -41,6 +44,8 @@ export class VercelBackend implements ScriptBackend {
   readonly #ownership: VercelOwnership;
   readonly #client: ClientFetch;
   readonly #sandboxName: string;
+  /** Null when the caller left it open. */
+  readonly #policy: SentPolicy | null;
   #credentials: VercelCredentials | null = null;
   #sandbox: Sandbox | null = null;
   /** Whether the sandbox is ours to delete. */
@@ -53,6 +58,7 @@ export class VercelBackend implements ScriptBackend {
   constructor(options: VercelOptions, ownership: VercelOwnership, workspace?: string) {
     checkVercelOptions(options);
     this.#options = options;
+    this.#policy = options.egress === undefined ? null : toNetworkPolicy(options.egress);
     this.#ownership = ownership;
     this.#client = createClientFetch(options.baseUrl, options.answerTimeoutMs);
     this.#sandboxName = options.name ?? `moorage-${ownership.id}`;
@@ -71,8 +77,10 @@ export class VercelBackend implements ScriptBackend {
     this.#credentials = this.#options.credentials ?? readCredentials(process.env);
     onProgress({ message: `Starting sandbox ${this.#sandboxName}` });
     try {
-      this.#take((await this.#find()) ?? (await this.#create()));
+      await this.#record();
+      await this.#take((await this.#find()) ?? (await this.#create()));
     } catch (error) {
+      await this.#forget();
       throw toSandboxError(error, `Cannot start sandbox "${this.#sandboxName}"`);
     }
   }
@@ -81,25 +89,15 @@ export class VercelBackend implements ScriptBackend {
     clearInterval(this.#prolonging);
     const sandbox = this.#sandbox;
     this.#sandbox = null;
-    // A sandbox that was there before, or is to stay, goes on until its time is up.
-    if (!sandbox || keep || !this.#isMade) return;
-    try {
-      await sandbox.delete();
-    } catch (error) {
-      if (error instanceof APIError && error.response.status === 404) return;
-      throw new MoorageError(
-        "CLEANUP_FAILED",
-        `Cannot delete sandbox "${this.#sandboxName}": ${textOf(error)}`,
-        {
-          cause: error,
-        },
-      );
-    }
+    if (!sandbox || keep) return;
+    // A sandbox that was there before goes on until its time is up.
+    if (this.#isMade) await this.#delete(sandbox, "CLEANUP_FAILED", "Cannot delete");
+    await this.#forget();
   }
 
-  async runScript({ argv, env, files, onData }: ScriptRequest): Promise<StreamEnd> {
+  async runScript({ argv, env, files, onData, abortSignal }: ScriptRequest): Promise<StreamEnd> {
     const [cmd = "", ...args] = argv;
-    const tap: CommandTap = { onData, mayHaveRun: false, failure: null };
+    const tap: CommandTap = { onData, abortSignal, mayHaveRun: false, failure: null };
     try {
       // The session's own members, since the sandbox's would resume and run again by themselves.
       const session = this.#requireSandbox().currentSession();
@@ -117,10 +115,19 @@ export class VercelBackend implements ScriptBackend {
 
   async health(): Promise<Health> {
     try {
-      const sandbox = await this.#get(false);
-      if (sandbox.status === "running") return { healthy: true };
-      return { healthy: true, detail: `The sandbox is ${sandbox.status}; it is resumed by the next command` };
+      if (!this.#sandbox) {
+        // Nothing is to be made or resumed for an answer: whether the project can be asked is what can be known.
+        await bounded((signal) => Sandbox.list({ ...this.#params(), limit: 1, signal }));
+        return { healthy: true };
+      }
+      const { status } = await bounded((signal) => this.#get(false, signal));
+      if (status === "running") return { healthy: true };
+      return { healthy: true, detail: `The sandbox is ${status}; it is resumed by the next command` };
     } catch (error) {
+      // The server answers, so the next command makes another.
+      if (this.#isMade && hasStatus(error, 404)) {
+        return { healthy: true, detail: "The sandbox is gone; it is made anew by the next command" };
+      }
       const { code, message, suggestion } = toSandboxError(error, "The sandbox cannot be used");
       return { healthy: false, code, reason: message, suggestion };
     }
@@ -129,23 +136,20 @@ export class VercelBackend implements ScriptBackend {
   async recover(error: MoorageError): Promise<Recovery | null> {
     if (error.code !== "ENVIRONMENT_LOST" || !this.#sandbox) return null;
     try {
-      this.#take(await this.#get(true));
+      await this.#take(await this.#get(true));
       return {
         note: `The session of sandbox ${this.#sandboxName} had ended and was resumed; what ran in it is gone, and files are as they were last saved`,
       };
     } catch (failure) {
-      const isGone = failure instanceof APIError && [404, 410].includes(failure.response.status);
-      if (!isGone || !this.#isMade)
+      if (!hasStatus(failure, 404, 410) || !this.#isMade)
         throw toSandboxError(failure, `Cannot resume sandbox "${this.#sandboxName}"`);
     }
+    await this.#delete(this.#sandbox, "ENVIRONMENT_UNAVAILABLE", "Cannot replace");
     try {
-      await this.#sandbox.delete();
+      await this.#take(await this.#create());
     } catch (failure) {
-      if (!(failure instanceof APIError) || failure.response.status !== 404) {
-        throw toSandboxError(failure, `Cannot replace sandbox "${this.#sandboxName}"`);
-      }
+      throw toSandboxError(failure, `Cannot make sandbox "${this.#sandboxName}" anew`);
     }
-    this.#take(await this.#create());
     return { note: `Sandbox ${this.#sandboxName} was gone and was made anew; its files are lost` };
   }
 
@@ -154,8 +158,24 @@ export class VercelBackend implements ScriptBackend {
     return { ...credentials, fetch: this.#client.fetch };
   }
 
-  #get(resume: boolean): Promise<Sandbox> {
-    return Sandbox.get({ ...this.#params(), name: this.#sandboxName, resume });
+  #get(resume: boolean, signal?: AbortSignal): Promise<Sandbox> {
+    return Sandbox.get({ ...this.#params(), name: this.#sandboxName, resume, ...(signal && { signal }) });
+  }
+
+  /** One that is gone already is deleted. */
+  async #delete(
+    sandbox: Sandbox,
+    code: "CLEANUP_FAILED" | "ENVIRONMENT_UNAVAILABLE",
+    action: string,
+  ): Promise<void> {
+    try {
+      await sandbox.delete();
+    } catch (error) {
+      if (hasStatus(error, 404)) return;
+      throw new MoorageError(code, `${action} sandbox "${this.#sandboxName}": ${textOf(error)}`, {
+        cause: error,
+      });
+    }
   }
 
   /** Null when there is none of that name. */
@@ -164,17 +184,21 @@ export class VercelBackend implements ScriptBackend {
     try {
       const sandbox = await this.#get(true);
       this.#isMade = sandbox.tags?.[VERCEL_TAGS.id] === this.#ownership.id;
-      const { egress } = this.#options;
-      if (egress !== undefined) await sandbox.update({ networkPolicy: toNetworkPolicy(egress) });
+      const owner = sandbox.tags?.[VERCEL_TAGS.owner];
+      if (owner !== undefined && judgeOwner(owner, false) === "dead") {
+        // Lest it be taken for an orphan while we use it.
+        await sandbox.update({ tags: { ...sandbox.tags, [VERCEL_TAGS.owner]: ownerLabel() } });
+      }
+      if (this.#policy !== null) await sandbox.update({ networkPolicy: this.#policy });
       return sandbox;
     } catch (error) {
-      if (error instanceof APIError && error.response.status === 404) return null;
+      if (hasStatus(error, 404)) return null;
       throw error;
     }
   }
 
   async #create(): Promise<Sandbox> {
-    const { egress, runtime } = this.#options;
+    const { runtime } = this.#options;
     const { id, keep } = this.#ownership;
     const sandbox = await Sandbox.create({
       ...this.#params(),
@@ -182,7 +206,7 @@ export class VercelBackend implements ScriptBackend {
       timeout: this.#sessionTimeoutMs,
       persistent: true,
       tags: { [VERCEL_TAGS.owner]: ownerLabel(), [VERCEL_TAGS.id]: id, [VERCEL_TAGS.keep]: String(keep) },
-      ...(egress !== undefined && { networkPolicy: toNetworkPolicy(egress) }),
+      ...(this.#policy !== null && { networkPolicy: this.#policy }),
       ...(runtime !== undefined && { runtime }),
     });
     this.#isMade = true;
@@ -193,7 +217,9 @@ export class VercelBackend implements ScriptBackend {
     return this.#options.sessionTimeoutMs ?? limits.vercelTimeoutMs;
   }
 
-  #take(sandbox: Sandbox): void {
+  /** @throws {MoorageError} UNSUPPORTED when the server reports another network policy than was asked for */
+  async #take(sandbox: Sandbox): Promise<void> {
+    await this.#requirePolicy(sandbox);
     this.#sandbox = sandbox;
     this.#workspace = this.#asked ?? sandbox.currentSession().cwd;
     clearInterval(this.#prolonging);
@@ -206,6 +232,42 @@ export class VercelBackend implements ScriptBackend {
         .catch(() => {});
     }, everyMs);
     this.#prolonging.unref();
+  }
+
+  /** What a server reports is all that can be known from outside about what it enforces. */
+  async #requirePolicy(sandbox: Sandbox): Promise<void> {
+    const policy = this.#policy;
+    if (policy === null) return;
+    const reports = [sandbox.currentSession().networkPolicy, sandbox.networkPolicy];
+    const reported = reports.filter((report) => report !== undefined);
+    if (reported.length > 0 && reported.every((report) => isSamePolicy(policy, report))) return;
+    const told = reported.find((report) => !isSamePolicy(policy, report));
+    if (this.#isMade) await this.#delete(sandbox, "CLEANUP_FAILED", "Cannot delete");
+    throw new MoorageError(
+      "UNSUPPORTED",
+      `Cannot restrict egress: the server reports ${told === undefined ? "no network policy" : `the network policy ${JSON.stringify(told)}`} where ${JSON.stringify(policy)} was asked for`,
+    );
+  }
+
+  async #record(): Promise<void> {
+    const { id, keep, stateDir } = this.#ownership;
+    if (stateDir === undefined) return;
+    const { token, teamId, projectId } = this.#params();
+    await writeRecord(stateDir, {
+      id,
+      name: this.#sandboxName,
+      baseUrl: this.#options.baseUrl ?? null,
+      teamId,
+      projectId,
+      tokenMark: tokenMark(id, token),
+      createdAt: new Date().toISOString(),
+      keep,
+    });
+  }
+
+  async #forget(): Promise<void> {
+    const { id, stateDir } = this.#ownership;
+    if (stateDir !== undefined) await removeRecord(stateDir, id);
   }
 
   #requireSandbox(): Sandbox {
@@ -227,36 +289,4 @@ function describeLoss(error: unknown, tap: CommandTap): MoorageError {
   }
   const known = toSandboxError(error, "The sandbox did not run it");
   return new MoorageError(known.code, known.message, { cause: error, details: { undelivered: true } });
-}
-
-/** Any failure of the client as one of ours. */
-export function toSandboxError(error: unknown, action: string): MoorageError {
-  if (error instanceof MoorageError) return error;
-  const say = (code: ConstructorParameters<typeof MoorageError>[0]): MoorageError =>
-    new MoorageError(code, `${action}: ${textOf(error)}`, { cause: error });
-  if (!(error instanceof APIError)) return say("ENVIRONMENT_UNAVAILABLE");
-  switch (error.response.status) {
-    case 404:
-    case 410:
-    case 422:
-      return say("ENVIRONMENT_LOST");
-    case 400:
-    case 401:
-    case 402:
-    case 403:
-      return say("VERCEL_REFUSED");
-    default:
-      return say("ENVIRONMENT_UNAVAILABLE");
-  }
-}
-
-/** In the server's own words, where it has any. */
-function textOf(error: unknown): string {
-  if (error instanceof APIError) {
-    const body: unknown = error.json;
-    const isTold = typeof body === "object" && body !== null && "error" in body;
-    const told: unknown = isTold ? body.error : null;
-    if (typeof told === "object" && told !== null && "message" in told) return String(told.message);
-  }
-  return error instanceof Error ? error.message : String(error);
 }

@@ -9,6 +9,8 @@ import { limits } from "../../src/limits.ts";
 /** What one command's request has come to. */
 export interface CommandTap {
   readonly onData: (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
+  /** Gives the answer up. */
+  readonly abortSignal?: AbortSignal | undefined;
   /** Whether the command may have run: set before the request is sent, taken back when it provably did not. */
   mayHaveRun: boolean;
   /** Why there is no answer to the request. */
@@ -62,7 +64,8 @@ async function sendCommand(
   const timer = setTimeout(() => silence.abort(), answerTimeoutMs);
   let response: Response;
   try {
-    response = await fetch(url, { ...init, signal: silence.signal });
+    const signal = AbortSignal.any([silence.signal, ...(tap.abortSignal ? [tap.abortSignal] : [])]);
+    response = await fetch(url, { ...init, signal });
   } catch (error) {
     if (NEVER_SENT.has(causeCode(error))) tap.mayHaveRun = false;
     throw giveUp(tap, silence.signal.aborted ? `no answer within ${answerTimeoutMs} ms` : textOf(error));

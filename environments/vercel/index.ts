@@ -16,9 +16,10 @@ import type { VercelOptions } from "./settings.ts";
  * @throws {MoorageError} INVALID_SPEC when an option is wrong
  */
 export function createVercelEnvironment(options: VercelOptions & ShellEnvironmentOptions): BaseEnvironment {
-  const { id = randomEnvironmentId(), keep = false, workspace } = options;
-  const backend = new VercelBackend(options, { id, keep }, workspace);
+  const { id = randomEnvironmentId(), keep = false, stateDir, workspace } = options;
+  const backend = new VercelBackend(options, { id, keep, stateDir }, workspace);
   return createShellEnvironment(backend, { ...options, id });
 }
 
+export { checkVercel, listVercel, reapVercel } from "./reap.ts";
 export type { VercelCredentials, VercelEgress, VercelOptions } from "./settings.ts";

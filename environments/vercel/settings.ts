@@ -1,8 +1,10 @@
 /** What the caller says about a remote sandbox, and what is missing. */
 import { MoorageError } from "../../src/errors.ts";
+import type { EgressPolicy } from "../base.ts";
+import { toNetworkPolicy } from "./policy.ts";
 
-/** Outbound network: all of it, none, or what is listed: hosts, `*.` hosts and address ranges. */
-export type VercelEgress = "open" | "none" | { readonly allow: readonly string[] };
+/** Outbound network: all of it, none, or what is listed: hosts, `*.` hosts and address ranges, without ports. */
+export type VercelEgress = EgressPolicy;
 
 export interface VercelCredentials {
   readonly token: string;
@@ -44,8 +46,9 @@ export function readCredentials(env: Readonly<Record<string, string | undefined>
   return { token: env[token] ?? "", teamId: env[teamId] ?? "", projectId: env[projectId] ?? "" };
 }
 
-/** @throws {MoorageError} INVALID_SPEC */
-export function checkVercelOptions({ baseUrl, name }: VercelOptions): void {
+/** @throws {MoorageError} INVALID_SPEC; UNSUPPORTED for an egress policy that the API cannot express */
+export function checkVercelOptions({ baseUrl, name, egress = "open" }: VercelOptions): void {
+  toNetworkPolicy(egress);
   const url = baseUrl === undefined ? null : URL.parse(baseUrl);
   if (baseUrl !== undefined && !(url && /^https?:$/.test(url.protocol))) {
     throw new MoorageError(
@@ -54,15 +57,4 @@ export function checkVercelOptions({ baseUrl, name }: VercelOptions): void {
     );
   }
   if (name === "") throw new MoorageError("INVALID_SPEC", "Cannot use a sandbox without a name");
-}
-
-/** The policy in the words of the API. */
-export function toNetworkPolicy(
-  egress: VercelEgress,
-): "allow-all" | "deny-all" | { allow?: string[]; subnets?: { allow: string[] } } {
-  if (egress === "open") return "allow-all";
-  if (egress === "none") return "deny-all";
-  const ranges = egress.allow.filter((rule) => rule.includes("/"));
-  const hosts = egress.allow.filter((rule) => !rule.includes("/"));
-  return { allow: hosts, ...(ranges.length > 0 && { subnets: { allow: ranges } }) };
 }

@@ -7,8 +7,8 @@
 import { cp, mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import Docker from "dockerode";
 import { type CallResult, createMoorage, fromOpenAi, type OpenAiToolCall } from "moorage";
+import { openEngine } from "../../environments/docker/index.ts";
 import { changesBetween } from "./changes.ts";
 import { type Screen, terminalScreen } from "./screen.ts";
 
@@ -66,9 +66,9 @@ function judge(results: readonly CallResult[]): string | null {
 
 /** An image with Node that the engine has, or why the container part is left out. */
 async function findImage(): Promise<{ readonly image: string } | { readonly reason: string }> {
-  const docker = new Docker();
   let tags: readonly string[];
   try {
+    const { docker } = await openEngine();
     tags = (await docker.listImages()).flatMap(({ RepoTags }) => RepoTags ?? []);
   } catch (error) {
     return { reason: `no Docker engine answers (${error instanceof Error ? error.message : error})` };

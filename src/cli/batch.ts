@@ -3,7 +3,7 @@ import { fromOpenAi, type OpenAiToolMessage, toOpenAi } from "../call.ts";
 import { limits } from "../limits.ts";
 import { EXIT } from "./exit.ts";
 import { readText } from "./input.ts";
-import { printJson } from "./output.ts";
+import { printJson, printLine } from "./output.ts";
 import type { ToolOptions } from "./program.ts";
 import { withMoorage } from "./runtime.ts";
 import { parseCalls } from "./tool-calls.ts";
@@ -24,6 +24,7 @@ export async function batch(file: string, options: ToolOptions): Promise<number>
       messages.push(toOpenAi(result));
       allOk &&= result.ok;
     }
+    if (calls.length === 0) printLine("moor: There are no tool calls in what was given");
     if (options.json) printJson(messages);
     else for (const message of messages) printJson(message);
     return allOk ? EXIT.ok : EXIT.failed;

@@ -119,7 +119,7 @@ function withEnvironment(
   return withMoorage(
     onlyOne(options),
     async (running) => {
-      await running.start(running.moorage.environment());
+      await running.start();
       return work(running);
     },
     { registry: new ToolRegistry() },

@@ -62,12 +62,13 @@ async function checkNamed(options: ToolOptions): Promise<Pick<Findings, "environ
     const checks = moorage.environments.map(async (name) => {
       const environment = moorage.environment(name);
       const health = await checked(async () => {
-        await start(environment);
+        await start(name);
         await environment.exec("true", { abortSignal });
         return environment.health();
       });
-      const { description, workspace, shell } = environment.info();
-      return fromHealth(name, health, `${description}, ${shell ?? "no shell"}, workspace ${workspace}`);
+      const { description, workspace, shell, warnings = [] } = environment.info();
+      const facts = `${description}, ${shell ?? "no shell"}, workspace ${workspace}`;
+      return fromHealth(name, health, [facts, ...warnings.map((text) => `warning: ${text}`)].join("; "));
     });
     environments = await Promise.all(checks);
     const { visible, hidden } = await moorage.tools();

@@ -18,7 +18,7 @@ export async function exec(words: readonly string[], options: ExecOptions): Prom
       const stdin = options.stdin ? await readStdin(limits.stdinMaxBytes, abortSignal) : undefined;
       const merged = new ArrivalOrder();
       const environment = moorage.environment();
-      await start(environment);
+      await start();
       const result = await environment.exec(command, {
         output: "separate",
         abortSignal,
@@ -27,7 +27,8 @@ export async function exec(words: readonly string[], options: ExecOptions): Prom
         ...(options.timeout === undefined ? {} : { timeoutMs: options.timeout * 1_000 }),
         ...(stdin === undefined ? {} : { stdin }),
       });
-      if (options.json) printJson({ ...result, output: merged.text() });
+      if (options.json)
+        printJson({ ...result, output: merged.text(), durationMs: Math.round(result.durationMs) });
       else remark(result, words);
       return exitCodeOf(result);
     },

@@ -40,6 +40,13 @@ export interface JsonOption {
   readonly json?: boolean;
 }
 
+export interface McpOptions extends ToolOptions {
+  /** Port; undefined for stdin and stdout. */
+  readonly http?: number;
+  readonly host: string;
+  readonly tokenEnv: string;
+}
+
 export interface ServeOptions extends JsonOption {
   readonly environment?: string;
   readonly host: string;
@@ -56,7 +63,8 @@ Environments (-e SPEC, several as -e NAME=SPEC):
   ssh://ME@HOST/FOLDER       a machine over SSH, reached as ssh reaches it
   vercel[:NAME]              a sandbox of the Vercel API, or of base_url; needs VERCEL_TOKEN, _TEAM_ID, _PROJECT_ID
   NAME                       an environment of the configuration file
-Options follow as ?key=value&..., for example docker:node:24?memory=2g&user=node
+Options follow as ?key=value&..., for example 'docker:node:24?memory=2g&user=node'; docs/configuration.md has them
+all, the configuration file moorage.yaml and the variables
 `;
 
 /** Builds the commands. @param finish takes the exit status that a command ends with */
@@ -125,7 +133,7 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
   tools(program.command("call"))
     .summary("make one tool call")
     .description(
-      "Makes one tool call through the whole pipeline and prints its result, a JSON object, as a model gets it. Ends with 1 when the result is a failure.",
+      "Makes one tool call through the whole pipeline and prints its result, a JSON object, as a model gets it. What the call started, a background process above all, ends with it: `moor mcp` keeps a session, and `moor batch` makes several calls in one. Ends with 1 when the result is a failure.",
     )
     .argument("<tool>", "name of the tool; `moor tools` lists them")
     .argument("<arguments>", "its arguments as a JSON object, or - to read them from stdin")
@@ -142,7 +150,7 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
   tools(program.command("batch"))
     .summary("make the tool calls of a model's message")
     .description(
-      "Makes the tool calls of a model's message and prints a `tool` message for each, one JSON object per line, in the order of the calls. Takes an assistant message with tool_calls, an array of tool calls or of messages, or one of those per line. Ends with 1 when a result is a failure.",
+      "Makes the tool calls of a model's message and prints a `tool` message for each, one JSON object per line, in the order of the calls, which share a shell session in each environment. What they started ends with the last. Takes an assistant message with tool_calls, an array of tool calls or of messages, or one of those per line. Ends with 1 when a result is a failure.",
     )
     .argument("<file>", "file with the calls, or - for stdin")
     .addOption(json("print one JSON array instead of lines"))
@@ -161,7 +169,7 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
   tools(program.command("tools"))
     .summary("list the tools that a model sees, and why others are hidden")
     .description(
-      "Lists the tools that a model sees. What is hidden, and why, goes to stderr, or into the JSON object.",
+      "Lists the tools that a model sees. Environments are started for it, since only that shows whether they can be had. What is hidden, and why, goes to stderr, or into the JSON object.",
     )
     .addOption(
       new Option("--format <api>", `print the tools as this API takes them: ${FORMATS.join(", ")}`).argParser(
@@ -176,9 +184,20 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
     });
 
   tools(program.command("mcp"))
-    .summary("serve the tools over MCP on stdin and stdout")
+    .summary("serve the tools over MCP, on stdin and stdout or over HTTP")
     .description(
-      "Serves the tools to an MCP client on stdin and stdout. The first environment starts when the client lists the tools, others at their first call. When the client goes away everything is ended and removed.",
+      "Serves the tools to an MCP client on stdin and stdout. The first environment starts when the client lists the tools, others at their first call. When the client goes away everything is ended and removed. With --http it serves clients that come and go, until a signal; each must send the token.",
+    )
+    .option("--http <port>", "serve over streamable HTTP on this port instead; 0 takes a free one", port)
+    .option(
+      "--host <address>",
+      "with --http: listen on this address, and answer to no other name",
+      "127.0.0.1",
+    )
+    .option(
+      "--token-env <name>",
+      "with --http: variable that holds the token clients must send; one is made and shown where it is not set",
+      "MOORAGE_MCP_TOKEN",
     )
     .addHelpText(
       "after",
@@ -187,7 +206,7 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
         "What a client's configuration names as its command: tools that work in a container on this folder.",
       ),
     )
-    .action(async (options: ToolOptions) => {
+    .action(async (options: McpOptions) => {
       const { mcp } = await import("./mcp.ts");
       finish(await mcp(options));
     });
@@ -411,10 +430,14 @@ export function usageError(error: unknown, program: Command): unknown {
   if (error.exitCode === 0) return null;
   const command = commandOf(program);
   const help = `\`moor${path(command)} --help\``;
-  const message = sentence(error.message);
   const [, word = ""] = /'([^']*)'/.exec(error.message) ?? [];
   if (error.code === "commander.help") {
-    return badUsage("Which command is missing", `Choose one of ${names(command)}; ${help} explains them.`);
+    const asked =
+      program.args[0] === "help"
+        ? program.args.find((each) => !each.startsWith("-") && each !== "help")
+        : undefined;
+    if (asked !== undefined) return badWord(`Unknown command "${asked}"`, asked, commandNames(command), help);
+    return badUsage("No command is named", `Choose one of ${names(command)}; ${help} explains them.`);
   }
   if (error.code === "commander.unknownOption") {
     const options = command
@@ -426,7 +449,28 @@ export function usageError(error: unknown, program: Command): unknown {
   if (error.code === "commander.unknownCommand") {
     return badWord(`Unknown command "${word}"`, word, commandNames(command), help);
   }
-  return badUsage(message, `${help} shows how it is used.`);
+  return badUsage(complaint(error, word), `${help} shows how it is used.`);
+}
+
+/** The parser's other complaints in our words. @param word what the parser quotes: an argument or an option */
+function complaint({ code, message }: CommanderError, word: string): string {
+  const [option = word] = word.match(/--[a-z-]+/) ?? [];
+  switch (code) {
+    case "commander.missingArgument":
+      return `Argument <${word}> is missing`;
+    case "commander.optionMissingArgument":
+      return `Option ${option} needs a value`;
+    case "commander.excessArguments":
+      return "There are more arguments than the command takes";
+    case "commander.invalidArgument": {
+      // error: option '-t, --timeout <seconds>' argument 'soon' is invalid. Give seconds …
+      const [, value = "", reason = ""] =
+        /argument '([\s\S]*)' is invalid\.\s*([\s\S]*)$/.exec(message) ?? [];
+      return `Cannot use "${value}" for ${option}: ${reason.replace(/^G/, "g").replace(/\.$/, "")}`;
+    }
+    default:
+      return sentence(message);
+  }
 }
 
 function badWord(message: string, word: string, valid: readonly string[], help: string): MoorageError {

@@ -1,22 +1,37 @@
 /** `moor ps`: what lives now. */
 
-import { type RecordedEnvironment, upkeep } from "../../environments/upkeep.ts";
+import {
+  type EgressRecord,
+  egressOfEnvironments,
+  type RecordedEnvironment,
+  upkeep,
+} from "../../environments/upkeep.ts";
 import { stateDir } from "../paths.ts";
 import { EXIT } from "./exit.ts";
 import { printJson, printLine, printText } from "./output.ts";
 import type { JsonOption } from "./program.ts";
 
+/** Decisions that a list for people shows. */
+const DECISIONS_SHOWN = 5;
+
+type Listed = RecordedEnvironment & { readonly egress?: EgressRecord };
+
 export async function ps({ json }: JsonOption): Promise<number> {
-  const environments: RecordedEnvironment[] = [];
+  const found: RecordedEnvironment[] = [];
   let allAsked = true;
   for (const { backend, list } of upkeep({ stateDir: stateDir() })) {
     try {
-      environments.push(...(await list()));
+      found.push(...(await list()));
     } catch (error) {
       allAsked = false;
       printLine(`moor: ${backend} was not asked: ${error instanceof Error ? error.message : String(error)}`);
     }
   }
+  const decided = await egressOfEnvironments({ stateDir: stateDir() });
+  const environments = found.map((environment): Listed => {
+    const egress = decided.get(environment.id);
+    return egress ? { ...environment, egress } : environment;
+  });
   if (json) printJson({ environments });
   else print(environments, allAsked);
   return EXIT.ok;
@@ -24,16 +39,26 @@ export async function ps({ json }: JsonOption): Promise<number> {
 
 const OWNER = { self: "live", live: "live", dead: "orphan", unknown: "elsewhere" } as const;
 
-function print(environments: readonly RecordedEnvironment[], allAsked: boolean): void {
+function print(environments: readonly Listed[], allAsked: boolean): void {
   if (environments.length === 0) {
     printLine(allAsked ? "moor: Nothing lives" : "moor: Nothing was found where it could be looked for");
   }
-  for (const { id, backend, description, createdAt, owner, keep, processes } of environments) {
+  for (const { id, backend, description, createdAt, owner, keep, processes, egress } of environments) {
     const state = keep && owner === "dead" ? "kept" : OWNER[owner];
     printText(`${id}  ${backend.padEnd(8)} ${state.padEnd(9)} ${createdAt}  ${description}`);
     for (const { pid, command } of processes) printText(`  ${String(pid).padStart(8)}  ${command}`);
+    if (egress) printEgress(egress);
   }
   if (environments.some(({ owner, keep }) => owner === "dead" && !keep)) {
     printLine("moor: `moor reap` removes orphans");
+  }
+}
+
+function printEgress({ policy, allowed, denied, decisions }: EgressRecord): void {
+  printText(`    egress  ${policy}: ${allowed} allowed, ${denied} denied`);
+  for (const { at, host, port, allowed: isAllowed, rule } of decisions.slice(-DECISIONS_SHOWN)) {
+    // The host may be anything that a hostile client sent.
+    const target = JSON.stringify(`${host}:${port}`);
+    printText(`    ${at}  ${isAllowed ? "allowed" : "denied "}  ${target}  ${rule}`);
   }
 }

@@ -1,5 +1,4 @@
 /** A command's runtime: made of the common options, ended with the command, its slow steps shown. */
-import type { BaseEnvironment } from "../../environments/base.ts";
 import { configPath, readConfig } from "../config.ts";
 import { parseEnvironmentWords } from "../environment-names.ts";
 import { isMoorageError, MoorageError } from "../errors.ts";
@@ -15,8 +14,11 @@ import { createProgressView, type ProgressView } from "./progress-view.ts";
 export interface Running {
   readonly moorage: Moorage;
   readonly lifetime: Lifetime;
-  /** Brings an environment up, its slow steps shown; nothing of them stands in the way of output afterwards. */
-  readonly start: (environment: BaseEnvironment) => Promise<void>;
+  /**
+   * Brings an environment up, the first one without a name, its slow steps shown; nothing of them stands in the way
+   * of output afterwards.
+   */
+  readonly start: (name?: string) => Promise<void>;
   readonly view: ProgressView;
 }
 
@@ -36,11 +38,21 @@ export async function withMoorage(
 ): Promise<number> {
   using lifetime = watchLifetime();
   using view = createProgressView(process.stderr);
-  const moorage = await create(options, { ...extra, onEvent: (event) => tell(event, view) });
+  // A start that fails is told by whoever asked for it; that its tools are lost with it is no second news.
+  let starting = 0;
+  const onEvent = (event: MoorageEvent): void => {
+    if (starting === 0 || event.type !== "availability-lost") tell(event, view);
+  };
+  const moorage = await create(options, { ...extra, onEvent });
   let exitCode: number;
   try {
-    const start = (environment: BaseEnvironment): Promise<void> =>
-      Promise.race([environment.start(), rejectOn(lifetime.abortSignal)]).finally(() => view.clear());
+    const start = (name?: string): Promise<void> => {
+      starting += 1;
+      return Promise.race([moorage.start(name), rejectOn(lifetime.abortSignal)]).finally(() => {
+        starting -= 1;
+        view.clear();
+      });
+    };
     exitCode = await withSync(options, { moorage, lifetime, start, view }, work, watches);
   } catch (error) {
     await stop(moorage);
@@ -68,7 +80,7 @@ async function withSync(
   }
   const { syncAlong, syncAround } = await import("./sync.ts");
   const { moorage, start, view } = running;
-  await start(moorage.environment());
+  await start();
   await syncAround(moorage, sync, "push", view);
   try {
     await using _watch = watches ? await syncAlong(moorage, sync) : null;
@@ -118,19 +130,24 @@ function tell(event: MoorageEvent, view: ProgressView): void {
       view.clear();
       break;
     case "availability-lost":
-      printLine(`moor: ${event.subject} is lost: ${event.reason}`);
+      printLine(`moor: ${subjectOf(event)} is lost: ${event.reason}`);
       break;
     case "availability-restored":
-      printLine(`moor: ${event.subject} works again`);
+      printLine(`moor: ${subjectOf(event)} works again`);
       break;
     case "probe-failed":
-      printLine(`moor: The check of ${event.subject} failed: ${event.error.message}`);
+      printLine(`moor: The check of ${subjectOf(event)} failed: ${event.error.message}`);
       break;
     case "tool-module-failed":
       printLine(`moor: Cannot load tools of "${event.path}": ${event.error.message}`);
       break;
     default:
   }
+}
+
+/** `environment:web` as `environment "web"`. */
+function subjectOf({ subject }: { readonly subject: string }): string {
+  return subject.replace(/^(\w+):(.*)$/s, '$1 "$2"');
 }
 
 /** Ends the runtime; what could not be removed is told, and does not hide the command's own outcome. */

@@ -22,7 +22,7 @@ export async function syncFolder(
   return withMoorage(
     onlyOne(options),
     async ({ moorage, lifetime: { abortSignal }, start, view }) => {
-      await start(moorage.environment());
+      await start();
       const report = await moorage.sync(folder, {
         direction: action === "status" ? "both" : action,
         dryRun: action === "status",
@@ -67,7 +67,7 @@ export async function watchSync(folder: string, options: CommonOptions): Promise
   return withMoorage(
     onlyOne(options),
     async ({ moorage, lifetime: { abortSignal }, start }) => {
-      await start(moorage.environment());
+      await start();
       await using _watch = await moorage.watchFolder(folder, {
         direction: "both",
         onReport: (report) => (options.json ? printJson(report) : print(report)),

@@ -5,8 +5,10 @@ import type { ToolsOptions } from "./program.ts";
 import { withMoorage } from "./runtime.ts";
 
 export async function listTools(options: ToolsOptions): Promise<number> {
-  return withMoorage(options, async ({ moorage }) => {
+  return withMoorage(options, async ({ moorage, start }) => {
     const { format, json } = options;
+    // Only a start shows whether an environment can be had; the listing then says why not.
+    await Promise.allSettled(moorage.environments.map(start));
     const { visible, hidden } = await moorage.tools();
     const tools = format === undefined ? visible : await moorage.tools(format);
     if (json) {

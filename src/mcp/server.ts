@@ -18,10 +18,15 @@ import { createInstructions } from "./instructions.ts";
 import { createProgressReporter } from "./progress.ts";
 
 /** What this server needs of a runtime. */
-export type McpRuntime = Pick<Moorage, "tools" | "call" | "onEvent" | "environment" | "environments">;
+export type McpRuntime = Pick<
+  Moorage,
+  "tools" | "call" | "start" | "onEvent" | "environment" | "environments"
+>;
 
 export interface McpServerOptions {
   readonly version: string;
+  /** Whose shell session calls use. @default the runtime's own default */
+  readonly caller?: string;
   /** Told of every listing, after its answer: a client that lists will call. */
   readonly onList?: () => void;
   /** Told what goes wrong beside the protocol: a message that cannot be sent, a broken one that came. */
@@ -51,7 +56,7 @@ export function createMcpServer(runtime: McpRuntime, options: McpServerOptions):
     return { tools: [...tools] };
   });
   server.setRequestHandler("tools/call", (request, context) =>
-    callTool(runtime, request.params.name, request.params.arguments ?? {}, context),
+    callTool(runtime, request.params.name, request.params.arguments ?? {}, context, options.caller),
   );
   const unlisten = runtime.onEvent((event) => {
     // A client that has not listed has nothing that could have changed.
@@ -70,10 +75,11 @@ async function callTool(
   name: string,
   args: Readonly<Record<string, unknown>>,
   context: ServerContext,
+  caller: string | undefined,
 ): Promise<CallToolResult> {
   const { signal: abortSignal, _meta, notify } = context.mcpReq;
   const progressToken = _meta?.progressToken;
-  const call = { name, arguments: args };
+  const call = { name, arguments: args, ...(caller !== undefined && { caller }) };
   if (progressToken === undefined) {
     const unready = await stillStarting(runtime, name, args.environment, abortSignal);
     if (unready) return failure(unready.report());
@@ -119,13 +125,10 @@ async function stillStarting(
   const limit = AbortSignal.any([abortSignal, done.signal]);
   try {
     const waited = sleep(limits.mcpYieldMs, "waited", { signal: limit }).catch(() => "aborted");
-    const settled = runtime
-      .environment(name)
-      .start()
-      .then(
-        () => "settled",
-        () => "settled",
-      );
+    const settled = runtime.start(name).then(
+      () => "settled",
+      () => "settled",
+    );
     if ((await Promise.race([settled, waited])) !== "waited") return null;
     return new MoorageError("TOOL_UNAVAILABLE", `Environment "${name}" is still starting${step}`, {
       suggestion: "Nothing was run; call again in a while.",

@@ -1,4 +1,5 @@
 /** Network policies between the API's shapes and an environment's egress. */
+import { isIP } from "node:net";
 import { z } from "zod";
 import type { Egress } from "../../environments/spec.ts";
 import { badRequest, unsupported } from "./api-error.ts";
@@ -13,6 +14,9 @@ const Policy = z.union([
   }),
 ]);
 
+/** A name, or names below one. What an environment's own rules say beside, such as `!` and ports, is not of the API. */
+const DOMAIN = /^(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?$/;
+
 /** @throws {ApiError} 400 for a policy that is malformed, or that says more than which hosts may be reached */
 export function toEgress(policy: unknown): Egress {
   const parsed = Policy.safeParse(policy);
@@ -23,20 +27,35 @@ export function toEgress(policy: unknown): Egress {
   if (!Array.isArray(allow) && Object.values(allow).some((rules) => rules.length > 0)) {
     throw unsupported("rules that change or answer requests");
   }
-  if ((subnets.deny ?? []).length > 0) throw unsupported("denied subnets");
-  const rules = [...domains, ...(subnets.allow ?? [])];
-  if (rules.includes("*")) return "open";
-  return rules.length === 0 ? "none" : { allow: rules };
+  const isOpen = domains.includes("*");
+  const wrong =
+    domains.find((domain) => domain !== "*" && (!DOMAIN.test(domain) || isIP(domain) !== 0)) ??
+    [...(subnets.allow ?? []), ...(subnets.deny ?? [])].find((subnet) => !isRange(subnet));
+  if (wrong !== undefined) throw badRequest(`The network policy names "${wrong}", no domain or subnet`);
+  const denied = subnets.deny ?? [];
+  const allowed = [...domains, ...(subnets.allow ?? [])];
+  if (denied.length > 0 && (isOpen || allowed.length === 0)) {
+    throw unsupported("denied subnets where everything else is allowed");
+  }
+  if (isOpen) return "open";
+  return allowed.length === 0 ? "none" : { allow: [...allowed, ...denied.map((subnet) => `!${subnet}`)] };
+}
+
+function isRange(text: string): boolean {
+  const [address = "", width = "", ...rest] = text.split("/");
+  return isIP(address) !== 0 && /^\d{1,3}$/.test(width) && rest.length === 0;
 }
 
 export function fromEgress(egress: Egress): Readonly<Record<string, unknown>> {
   if (egress === "open") return { mode: "allow-all" };
   if (egress === "none") return { mode: "deny-all" };
-  const isRange = (rule: string): boolean => rule.includes("/");
+  const allowed = egress.allow.filter((rule) => !rule.startsWith("!"));
+  const denied = egress.allow.filter((rule) => rule.startsWith("!")).map((rule) => rule.slice(1));
   return {
     mode: "custom",
-    allowedDomains: egress.allow.filter((rule) => !isRange(rule)),
-    allowedCIDRs: egress.allow.filter(isRange),
+    allowedDomains: allowed.filter((rule) => !isRange(rule)),
+    allowedCIDRs: allowed.filter(isRange),
+    ...(denied.length > 0 && { deniedCIDRs: denied }),
   };
 }
 

@@ -6,6 +6,7 @@ import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
+import { limits } from "../limits.ts";
 import { ApiError, notFound, toApiError } from "./api-error.ts";
 import { authenticate, sendJson } from "./http.ts";
 import type { PlaceFactory } from "./place.ts";
@@ -91,6 +92,7 @@ class HttpSandboxServer implements SandboxServer {
     this.#server = createServer((request, response) => void this.#answer(request, response));
     // A command's answer may stay silent for as long as the command does.
     this.#server.requestTimeout = 0;
+    this.#server.keepAliveTimeout = limits.serveIdleMs;
   }
 
   async listen({ host = "127.0.0.1", port = 0 } = {}): Promise<string> {
@@ -144,6 +146,8 @@ class HttpSandboxServer implements SandboxServer {
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     let isOnce = request.method !== "GET";
+    response.setHeader("connection", "keep-alive");
+    response.setHeader("keep-alive", `timeout=${limits.serveIdleToldMs / 1_000}`);
     try {
       const state = this.#state;
       if (!state || this.#closed) throw new ApiError(503, "closing", "The server is closing");

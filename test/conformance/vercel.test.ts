@@ -1,28 +1,8 @@
-/** The suite on sandboxes that this project's own server makes of folders of this machine, through the official client. */
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll } from "vitest";
-import { createVercelEnvironment } from "../../environments/vercel/index.ts";
-import { CREDENTIALS, serveLocal } from "../serve/served.ts";
-import { describeEnvironment } from "./index.ts";
+/**
+ * Sandboxes that are folders of this machine. What waits for processes is asked by the slow suite, and its core by
+ * `vercel-processes.test.ts`.
+ */
+import { serveLocal } from "../serve/served.ts";
+import { describeVercel, QUICK_AREAS } from "./vercel.ts";
 
-const served = await serveLocal();
-const stateDir = await mkdtemp(join(tmpdir(), "moorage-vercel-"));
-afterAll(async () => {
-  await served[Symbol.asyncDispose]();
-  await rm(stateDir, { recursive: true, force: true });
-});
-
-describeEnvironment({
-  name: "vercel",
-  // The other areas have not been asked yet.
-  areas: ["exec", "argv", "sessions", "state"],
-  create: () =>
-    createVercelEnvironment({
-      baseUrl: `${served.address}/api`,
-      credentials: CREDENTIALS,
-      stateDir,
-    }),
-  facts: { leftovers: async () => [...served.places] },
-});
+describeVercel({ name: "vercel over local", serve: () => serveLocal(), areas: QUICK_AREAS });

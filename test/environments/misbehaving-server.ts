@@ -1,15 +1,15 @@
-/** A proxy before a served API that answers the next fitting command wrongly, and counts what was asked. */
+/** A proxy before a served API that answers the next fitting request wrongly, and counts what was asked. */
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
-/** Answers a command's request. `forward` passes it on, so that it runs, and gives the true answer. */
+/** Answers a request. `forward` passes it on, so that it is done, and gives the true answer. */
 export type Fault = (response: ServerResponse, forward: () => Promise<Response>) => Promise<void>;
 
 export interface MisbehavingServer extends AsyncDisposable {
   readonly address: string;
-  /** Requests of the watched command, answered wrongly or not. */
+  /** Requests that were watched for, answered wrongly or not. */
   readonly asked: number;
-  /** Watches for commands whose text holds `text`; the first ones meet these faults, one each. */
+  /** Watches for requests to write whose body holds `text`; the first ones meet these faults, one each. */
   watch(text: string, faults: readonly Fault[]): void;
 }
 
@@ -32,8 +32,7 @@ export async function misbehave(target: string): Promise<MisbehavingServer> {
   let asked = 0;
   const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     const body = await bodyOf(request);
-    const isCommand = request.method === "POST" && /\/cmd\?/.test(request.url ?? "");
-    const isWatched = isCommand && watched !== null && body.includes(watched);
+    const isWatched = request.method !== "GET" && watched !== null && body.includes(watched);
     const forward = (): Promise<Response> =>
       fetch(`${target}${request.url}`, {
         method: request.method ?? "GET",

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Sandbox, Snapshot } from "@vercel/sandbox";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { BaseEnvironment } from "../../environments/base.ts";
+import type { BaseEnvironment, ExecOptions } from "../../environments/base.ts";
 import { createVercelEnvironment } from "../../environments/vercel/index.ts";
 import { CREDENTIALS, type Served, serveLocal } from "../serve/served.ts";
 import { type Fault, type MisbehavingServer, misbehave, passOn } from "./misbehaving-server.ts";
@@ -38,10 +38,14 @@ afterAll(async () => {
 
 /** A command that leaves a line at each run, sent to a server that answers it so. */
 async function meet(...faults: readonly Fault[]) {
+  return meetWithin({}, ...faults);
+}
+
+async function meetWithin(options: ExecOptions, ...faults: readonly Fault[]) {
   counter += 1;
   const file = join(stateDir, `runs-${counter}`);
   server.watch(file, faults);
-  const outcome = await environment.exec(`echo ran >>${file}; echo done`).then(
+  const outcome = await environment.exec(`echo ran >>${file}; echo done`, options).then(
     ({ output, exitCode, notes }) => ({ output, exitCode, notes }),
     (error: unknown) => {
       const { name, code } = error as { name: string; code: string }; // asserted by the caller
@@ -114,6 +118,20 @@ describe("a command whose server", () => {
 
   it("stays silent is given up in time", async () => {
     expect(await meet(async () => {})).toEqual({ outcome: UNKNOWN, runs: 0, asked: 1 });
+  });
+
+  it("falls silent in the middle of the output is given up when the command's time is up", async () => {
+    const silence: Fault = async (response, forward) => {
+      const [first = "", second = ""] = (await ranWhole(await forward())).split("\n");
+      response.writeHead(200, { "content-type": "application/x-ndjson" });
+      response.write(`${first}\n${second}\n`);
+    };
+    const met = await meetWithin({ timeoutMs: 2_000 }, silence);
+    expect(met).toEqual({
+      outcome: { ...DONE, output: expect.any(String), exitCode: null },
+      runs: 1,
+      asked: 1,
+    });
   });
 
   it("answers 429 with Retry-After runs once, after that time", async () => {

@@ -7,16 +7,23 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
-import Docker from "dockerode";
+import type Docker from "dockerode";
+import {
+  type DockerEngine,
+  endpointOf,
+  openEngine,
+  resolveEndpoint,
+} from "../../environments/docker/index.ts";
 import { findProgram } from "../../images/find-program.ts";
+import { isMoorageError } from "../../src/errors.ts";
 import { mountCgroups } from "./cgroups.ts";
 
 const PING_TIMEOUT_MS = 5_000;
 const START_TIMEOUT_MS = 90_000;
-const DEFAULT_SOCKET = "/var/run/docker.sock";
+const DEFAULT_SOCKET = "unix:///var/run/docker.sock";
 
 export interface EngineOptions {
-  /** Where an engine is looked for and started. @default DOCKER_HOST, or the default socket */
+  /** Where an engine is looked for and started. @default where the docker backend looks */
   readonly socketPath?: string;
   /** How the daemon is started. @default `dockerd` */
   readonly daemon?: readonly [program: string, ...argv: string[]];
@@ -28,7 +35,7 @@ export interface EngineOptions {
 export type EngineState =
   | {
       readonly available: true;
-      readonly docker: Docker;
+      readonly engine: DockerEngine;
       /** Version and address, for people. */
       readonly description: string;
       /** Process id of the daemon, when this call started it. */
@@ -39,28 +46,28 @@ export type EngineState =
 /**
  * Asks the engine, and starts one where none answers and this user may.
  *
- * A named engine (`DOCKER_HOST`) is only asked: whoever named it looks after it.
+ * A named engine (`DOCKER_HOST`, a context) is only asked: whoever named it looks after it.
  *
  * @param mayStart false only asks. @default true
  */
 export async function findEngine(options: EngineOptions, mayStart = true): Promise<EngineState> {
-  const named = options.socketPath === undefined ? process.env.DOCKER_HOST : undefined;
-  const socketPath = options.socketPath ?? DEFAULT_SOCKET;
-  const docker = named === undefined ? new Docker({ socketPath }) : new Docker();
-  const address = named ?? `unix://${socketPath}`;
+  const engine = await chosenEngine(options);
+  if (typeof engine === "string") return unavailable(engine);
+  const { docker, endpoint } = engine;
+  const { url, source } = endpoint;
   const refusal = await ping(docker);
-  if (refusal === null) return available(docker, address, null);
-  if (named !== undefined)
-    return unavailable(`the engine at DOCKER_HOST=${named} does not answer: ${refusal}`);
-  if (/EACCES/.test(refusal)) return unavailable(`this user may not use ${address} (group docker)`);
-  const silence = `no engine answers at ${address}`;
+  if (refusal === null) return available(engine, null);
+  if (/EACCES/.test(refusal)) return unavailable(`this user may not use ${url} (group docker)`);
+  if (options.socketPath === undefined && url !== DEFAULT_SOCKET)
+    return unavailable(`the engine at ${url} (from ${source}) does not answer: ${refusal}`);
+  const silence = `no engine answers at ${url}`;
   if (!mayStart) return unavailable(silence);
   if (process.platform !== "linux") return unavailable(`${silence}, and only on Linux one is started here`);
   if (process.getuid?.() !== 0) return unavailable(`${silence}, and only root may start one`);
   if (findProgram("dockerd") === null) return unavailable(`${silence}, and dockerd is not installed`);
   try {
     const pid = await startEngine(docker, options);
-    return await available(docker, address, pid);
+    return await available(engine, pid);
   } catch (error) {
     return unavailable(
       `${silence}, and dockerd does not start: ${error instanceof Error ? error.message : error}`,
@@ -68,9 +75,22 @@ export async function findEngine(options: EngineOptions, mayStart = true): Promi
   }
 }
 
-async function available(docker: Docker, address: string, startedPid: number | null): Promise<EngineState> {
-  const { Version: version, ApiVersion: api } = await docker.version();
-  return { available: true, docker, description: `Docker ${version}, API ${api}, ${address}`, startedPid };
+/** @returns why the variables or files that choose an engine cannot be followed, as text */
+async function chosenEngine({ socketPath }: EngineOptions): Promise<DockerEngine | string> {
+  try {
+    return await openEngine(
+      socketPath === undefined ? resolveEndpoint() : endpointOf(`unix://${socketPath}`, "the options"),
+    );
+  } catch (error) {
+    if (isMoorageError(error)) return error.message;
+    throw error;
+  }
+}
+
+async function available(engine: DockerEngine, startedPid: number | null): Promise<EngineState> {
+  const { Version: version, ApiVersion: api } = await engine.docker.version();
+  const description = `Docker ${version}, API ${api}, ${engine.endpoint.url}`;
+  return { available: true, engine, description, startedPid };
 }
 
 function unavailable(reason: string): EngineState {

@@ -1,7 +1,8 @@
 /** Runs once before the tests that need a Docker engine, and tells them whether they have one. */
 import type { TestProject } from "vitest/node";
 import "./images.ts";
-import { parseRequired, prepareHost, unmetRequirements } from "./prepare.ts";
+import { prepareHost, unmetRequirements } from "./prepare.ts";
+import { parseRequired } from "./required.ts";
 
 export default async function setup(project: TestProject): Promise<void> {
   const required = parseRequired(process.env.MOORAGE_REQUIRE);

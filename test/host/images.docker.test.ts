@@ -1,5 +1,5 @@
-import Docker from "dockerode";
 import { expect, it } from "vitest";
+import { endpointOf, openEngine } from "../../environments/docker/index.ts";
 import { buildImages, listImages } from "../../images/build.ts";
 import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "./images.ts";
 
@@ -21,14 +21,14 @@ describeWithEngine("images", () => {
       buildImages({ names: ["busybox", "workbnech"], force: true, onProgress: (line) => said.push(line) }),
     ).rejects.toMatchObject({
       code: "INVALID_ARGUMENTS",
-      message: 'Cannot build image "workbnech": there are busybox, workbench',
+      message: 'Cannot build image "workbnech"; did you mean "workbench"? (there are: busybox, workbench)',
     });
     expect(said).toEqual([]);
   });
 
   it("an engine that does not answer is DOCKER_UNREACHABLE", async () => {
-    const docker = new Docker({ socketPath: "/nonexistent/docker.sock" });
-    await expect(listImages({ docker })).rejects.toMatchObject({ code: "DOCKER_UNREACHABLE" });
+    const engine = await openEngine(endpointOf("unix:///nonexistent/docker.sock", "a test"));
+    await expect(listImages({ engine })).rejects.toMatchObject({ code: "DOCKER_UNREACHABLE" });
   });
 
   it("the workbench has a Node that runs TypeScript, and a workspace that git accepts", async () => {
@@ -48,7 +48,7 @@ describeWithEngine("images", () => {
 });
 
 async function inContainer(image: string, command: string[]): Promise<string> {
-  const docker = new Docker();
+  const { docker } = await openEngine();
   const container = await docker.createContainer({
     Image: image,
     Cmd: command,

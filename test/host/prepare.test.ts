@@ -1,10 +1,10 @@
 import { execFile } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { parseRequired } from "./prepare.ts";
 
 let folder: string;
 beforeAll(async () => {
@@ -34,7 +34,7 @@ it("prepare says which backend is not tested, and why, and passes when none is r
   expect(run.exitCode).toBe(0);
   expect(run.stdout).toMatch(/^host: local: ready$/m);
   expect(run.stdout).toMatch(
-    /^host: docker: not tested: the engine at DOCKER_HOST=unix:\S+none\.sock does not answer: .*ENOENT/m,
+    /^host: docker: not tested: the engine at unix:\S+none\.sock \(from DOCKER_HOST\) does not answer: .*ENOENT/m,
   );
 });
 
@@ -44,7 +44,19 @@ it("prepare fails when a required backend cannot be tested", async () => {
     "--check",
   );
   expect(run.exitCode).toBe(1);
-  expect(run.stderr).toMatch(/^host: required, but not tested: docker: the engine at DOCKER_HOST/m);
+  expect(run.stderr).toMatch(
+    /^host: required, but not tested: docker: the engine at unix:\S+ \(from DOCKER_HOST\)/m,
+  );
+});
+
+it("prepare looks for the engine where the docker command would: in the chosen context", async () => {
+  const meta = join(folder, "contexts/meta", createHash("sha256").update("team").digest("hex"));
+  await mkdir(meta, { recursive: true });
+  const endpoint = { Host: `unix://${folder}/team.sock` };
+  await writeFile(join(meta, "meta.json"), JSON.stringify({ Name: "team", Endpoints: { docker: endpoint } }));
+  await writeFile(join(folder, "config.json"), JSON.stringify({ currentContext: "team" }));
+  const run = await prepare({ DOCKER_HOST: "", DOCKER_CONTEXT: "", DOCKER_CONFIG: folder }, "--check");
+  expect(run.stdout).toMatch(/docker: not tested: the engine at unix:\S+team\.sock \(from context "team"/);
 });
 
 it("prepare does not wait for an engine that accepts and never answers", async () => {
@@ -58,10 +70,16 @@ it("prepare does not wait for an engine that accepts and never answers", async (
   }
 });
 
-it("prepare names the missing programs when it may only look", async () => {
-  const run = await prepare({ PATH: folder, DOCKER_HOST: `unix://${folder}/none.sock` }, "--check");
+it("prepare names the missing programs when it may only look, and fails for a backend that needs them", async () => {
+  const run = await prepare(
+    { PATH: folder, DOCKER_HOST: `unix://${folder}/none.sock`, MOORAGE_REQUIRE: "ssh" },
+    "--check",
+  );
+  expect(run.exitCode).toBe(1);
   expect(run.stdout).toMatch(/^host: missing: bash, .*\brg\b.* \(not installed: only looking\)$/m);
   expect(run.stdout).toMatch(/^host: local: not tested: bash and ps missing$/m);
+  expect(run.stderr).toMatch(/^host: required, but not tested: ssh: .*(?:ssh and .* missing|needs root)$/m);
+  expect(run.stdout).toMatch(/^host: vercel: not tested: bash and ps missing$/m);
 });
 
 it("prepare refuses arguments and backends that it does not know", async () => {
@@ -73,11 +91,7 @@ it("prepare refuses arguments and backends that it does not know", async () => {
   expect(await prepare({ MOORAGE_REQUIRE: "local,dokcer" })).toEqual({
     exitCode: 2,
     stdout: "",
-    stderr: 'host: Cannot require backend "dokcer" in MOORAGE_REQUIRE: there are local, docker\n',
+    stderr:
+      'host: Cannot require backend "dokcer" in MOORAGE_REQUIRE: there are local, docker, ssh, vercel\n',
   });
-});
-
-it("parseRequired takes spaces and an empty list", () => {
-  expect(parseRequired(undefined)).toEqual([]);
-  expect(parseRequired(" docker , local,")).toEqual(["docker", "local"]);
 });

@@ -5,15 +5,14 @@
  *   node test/host/prepare.ts            installs, starts, builds
  *   node test/host/prepare.ts --check    only looks
  *
- * `MOORAGE_REQUIRE=local,docker` makes it fail when one of these cannot be tested.
+ * `MOORAGE_REQUIRE=local,docker,ssh,vercel` makes it fail when one of these cannot be tested.
  */
 import { buildImages, listImages } from "../../images/build.ts";
 import { aptObstacle, installPackages } from "./apt.ts";
 import { type EngineOptions, type EngineState, findEngine } from "./engine.ts";
 import { missingPrograms } from "./programs.ts";
+import { type BackendName, parseRequired } from "./required.ts";
 
-const BACKENDS = ["local", "docker"] as const;
-type BackendName = (typeof BACKENDS)[number];
 type BackendStatus = { readonly tested: true } | { readonly tested: false; readonly reason: string };
 
 export interface HostReport {
@@ -35,25 +34,9 @@ export async function prepareHost({ log, mayChange = true, engine }: PrepareOpti
   const missing = await supplyPrograms(log, mayChange);
   const found = await findEngine({ ...engine, log }, mayChange);
   const docker = found.available ? await supplyImages(found, log, mayChange) : untested(found.reason);
-  return { backends: { local: localStatus(missing), docker }, engine: found, missing };
-}
-
-/**
- * Reads a list of backends that must be tested.
- *
- * @throws {RangeError} for a name that is no backend's
- */
-export function parseRequired(text: string | undefined): readonly BackendName[] {
-  const names = (text ?? "").split(",").map((name) => name.trim());
-  return names
-    .filter((name) => name !== "")
-    .map((name) => {
-      const backend = BACKENDS.find((one) => one === name);
-      if (backend) return backend;
-      throw new RangeError(
-        `Cannot require backend "${name}" in MOORAGE_REQUIRE: there are ${BACKENDS.join(", ")}`,
-      );
-    });
+  const local = localStatus(missing);
+  // The hosted service is played by our own server over the local backend.
+  return { backends: { local, docker, ssh: sshStatus(missing), vercel: local }, engine: found, missing };
 }
 
 /** Required backends that cannot be tested, each with its reason. */
@@ -71,6 +54,14 @@ function untested(reason: string): BackendStatus {
 function localStatus(missing: readonly string[]): BackendStatus {
   if (process.platform === "win32") return untested("there is no POSIX shell on Windows");
   const lacking = ["bash", "ps"].filter((program) => missing.includes(program));
+  return lacking.length === 0 ? { tested: true } : untested(`${lacking.join(" and ")} missing`);
+}
+
+/** The servers are real ones on loopback, with accounts of their own. */
+function sshStatus(missing: readonly string[]): BackendStatus {
+  if (process.getuid?.() !== 0) return untested("starting a server and making accounts needs root");
+  const needed = ["ssh", "sshd", "dropbear", "dash", "fish", "tcsh"];
+  const lacking = needed.filter((program) => missing.includes(program));
   return lacking.length === 0 ? { tested: true } : untested(`${lacking.join(" and ")} missing`);
 }
 
@@ -98,12 +89,12 @@ async function supplyPrograms(log: (line: string) => void, mayChange: boolean): 
 }
 
 async function supplyImages(
-  { docker }: Extract<EngineState, { available: true }>,
+  { engine }: Extract<EngineState, { available: true }>,
   log: (line: string) => void,
   mayChange: boolean,
 ): Promise<BackendStatus> {
   try {
-    const images = mayChange ? await buildImages({ docker, onProgress: log }) : await listImages({ docker });
+    const images = mayChange ? await buildImages({ engine, onProgress: log }) : await listImages({ engine });
     const absent = images.filter(({ id }) => id === null);
     if (absent.length === 0) return { tested: true };
     return untested(`image ${absent.map(({ tag }) => tag).join(", ")} is not built`);

@@ -1,7 +1,8 @@
 /**
- * Everything that has to pass, in order, with one count at the end.
+ * What has to pass, in order, with one count at the end.
  *
- *   node test/host/run-all.ts           what `npm test` does: the host, then every test
+ *   node test/host/run-all.ts           what `npm test` does: the host, then every test but the long random ones
+ *   node test/host/run-all.ts --all     what `npm run test:all` does: those as well
  *   node test/host/run-all.ts --ci      what `.ci/run` does: lint, types, unused code and the demo as well
  *
  * A check that is not a test runner counts as one test. The last line is `N passed, N failed`.
@@ -15,7 +16,8 @@ import { addCounts, type Counts, countsOf, NO_COUNTS } from "./counts.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..");
 const BIN = join(ROOT, "node_modules", ".bin");
-const PROJECTS = ["unit", "engine", "slow"];
+const PROJECTS = ["unit", "engine"];
+const LONG_PROJECTS = ["slow"];
 const STEP_TIMEOUT_MS = 40 * 60_000;
 
 interface Step {
@@ -77,23 +79,27 @@ async function project(name: string, folder: string, again: boolean): Promise<Co
 }
 
 async function main(argv: readonly string[]): Promise<number> {
-  const all = argv.includes("--ci");
-  const strange = argv.filter((argument) => argument !== "--ci");
+  const isCi = argv.includes("--ci");
+  const all = isCi || argv.includes("--all");
+  const strange = argv.filter((argument) => argument !== "--ci" && argument !== "--all");
   if (strange.length > 0) {
-    console.error(`run-all: unknown argument ${strange.join(" ")}; there is --ci`);
+    console.error(`run-all: unknown argument ${strange.join(" ")}; there are --all and --ci`);
     return 2;
   }
   const folder = await mkdtemp(join(tmpdir(), "moorage-run-"));
   let total = NO_COUNTS;
   try {
     total = addCounts(total, await check(HOST));
-    for (const step of all ? CHECKS : []) total = addCounts(total, await check(step));
-    for (const name of PROJECTS) total = addCounts(total, await project(name, folder, all));
-    if (all) total = addCounts(total, await check(DEMO));
+    for (const step of isCi ? CHECKS : []) total = addCounts(total, await check(step));
+    for (const name of [...PROJECTS, ...(all ? LONG_PROJECTS : [])]) {
+      total = addCounts(total, await project(name, folder, isCi));
+    }
+    if (isCi) total = addCounts(total, await check(DEMO));
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
   const skipped = total.skipped > 0 ? `, ${total.skipped} skipped` : "";
+  if (!all) console.log("\nThe long random tests were not run; `npm run test:all` runs them too.");
   console.log(`\n${total.passed} passed, ${total.failed} failed${skipped}`);
   return total.failed === 0 ? 0 : 1;
 }

@@ -5,11 +5,13 @@ import { CREDENTIALS, fetchFrom, type Served, serveLocal } from "./served.ts";
 
 let served: Served;
 beforeAll(async () => {
-  served = await serveLocal([
-    CREDENTIALS,
-    { token: "other", teamId: "team_b" },
-    { token: "narrow", teamId: "team_a", projectIds: ["project_b"] },
-  ]);
+  served = await serveLocal({
+    grants: [
+      CREDENTIALS,
+      { token: "other", teamId: "team_b" },
+      { token: "narrow", teamId: "team_a", projectIds: ["project_b"] },
+    ],
+  });
 });
 afterAll(() => served[Symbol.asyncDispose]());
 

@@ -1,10 +1,10 @@
-/** A served API over environments of this machine, and the official client pointed at it. */
+/** A served API over environments of this machine or others, and the official client pointed at it. */
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createLocalEnvironment } from "../../environments/local/index.ts";
 import { MoorageError } from "../../src/errors.ts";
-import type { PlaceRequest } from "../../src/serve/place.ts";
+import type { PlaceFactory, PlaceRequest } from "../../src/serve/place.ts";
 import { createSandboxServer, type ServeGrant } from "../../src/serve/server.ts";
 
 export const CREDENTIALS = { token: "secret-of-tests", teamId: "team_a", projectId: "project_a" } as const;
@@ -24,17 +24,30 @@ export interface Served extends AsyncDisposable {
   /** What every call of the official client needs. */
   readonly client: typeof CREDENTIALS & { readonly fetch: typeof fetch };
   readonly problems: readonly unknown[];
-  /** Folders of sessions that were made and not removed. */
+  /** Folders, or ids of environments, that were made for sessions and not removed. */
   readonly places: ReadonlySet<string>;
 }
 
+export interface ServeLocalOptions {
+  readonly grants?: readonly ServeGrant[];
+  /** Whether policies are taken, which nothing here enforces: for what is said of them alone. @default false */
+  readonly takesPolicies?: boolean;
+}
+
 /** Serves folders of this machine until it is disposed. */
-export async function serveLocal(grants: readonly ServeGrant[] = [CREDENTIALS]): Promise<Served> {
-  const root = await mkdtemp(join(tmpdir(), "moorage-serve-"));
-  const problems: unknown[] = [];
-  const places = new Set<string>();
-  const makePlace = async ({ sandboxId, egress, image, vcpus }: PlaceRequest) => {
-    if (egress !== "open" || image !== null || vcpus !== null) {
+export function serveLocal({ grants, takesPolicies = false }: ServeLocalOptions = {}): Promise<Served> {
+  return serve(({ root, places }) => localPlaces(root, places, takesPolicies), grants);
+}
+
+/** Where a served API makes its places, and what it notes of them. */
+interface Ground {
+  readonly root: string;
+  readonly places: Set<string>;
+}
+
+function localPlaces(root: string, places: Set<string>, takesPolicies: boolean): PlaceFactory {
+  return async ({ sandboxId, egress, image, vcpus }: PlaceRequest) => {
+    if ((egress !== "open" && !takesPolicies) || image !== null || vcpus !== null) {
       throw new MoorageError("UNSUPPORTED", "Cannot be had on this machine");
     }
     const workspace = join(root, sandboxId);
@@ -48,8 +61,18 @@ export async function serveLocal(grants: readonly ServeGrant[] = [CREDENTIALS]):
       },
     };
   };
+}
+
+/** Serves any places until it is disposed. */
+export async function serve(
+  factory: (ground: Ground) => PlaceFactory,
+  grants: readonly ServeGrant[] = [CREDENTIALS],
+): Promise<Served> {
+  const root = await mkdtemp(join(tmpdir(), "moorage-serve-"));
+  const problems: unknown[] = [];
+  const places = new Set<string>();
   const server = createSandboxServer({
-    makePlace,
+    makePlace: factory({ root, places }),
     grants,
     stateDir: join(root, "served"),
     onProblem: (error) => problems.push(error),

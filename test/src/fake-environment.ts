@@ -1,4 +1,5 @@
 import { BaseEnvironment, type ExecResult, type Health, type ShellSession } from "../../environments/base.ts";
+import { MoorageError } from "../../src/errors.ts";
 
 const none = (): never => {
   throw new Error("This environment has nothing but health and sessions");
@@ -74,5 +75,21 @@ export class EmptyEnvironment extends BaseEnvironment {
       shell: null,
       exposedHostPaths: [],
     } as const;
+  }
+}
+
+/** A place on a sound engine that cannot start until it is mended. */
+export class FailingEnvironment extends EmptyEnvironment {
+  static readonly reason = "There is no such image";
+  starts = 0;
+  mended = false;
+
+  override async start(): Promise<void> {
+    this.starts += 1;
+    const { reason } = FailingEnvironment;
+    this.state = this.mended
+      ? { healthy: true }
+      : { healthy: false, code: "IMAGE_MISSING", reason, neverStarted: true };
+    if (!this.mended) throw new MoorageError("IMAGE_MISSING", reason);
   }
 }

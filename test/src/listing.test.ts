@@ -16,7 +16,7 @@ function listingsOf(tools: readonly AnyTool[], names: readonly string[] = ["one"
   const clock = new ManualClock();
   const availability = new AvailabilityCache({ clock });
   const places = names.map((name) => new EmptyEnvironment(name));
-  for (const place of places) defineEnvironment(availability, place.id, place);
+  for (const place of places) defineEnvironment(availability, place.id, place, clock);
   defineTools(availability, registry, {});
   const listings = new Listings({
     registry,

@@ -8,7 +8,7 @@ import { fromOpenAi, toOpenAi } from "../../src/call.ts";
 import type { MoorageEvent } from "../../src/events.ts";
 import { createMoorage, type MoorageOptions } from "../../src/moorage.ts";
 import { ToolRegistry } from "../../src/registry.ts";
-import { EmptyEnvironment } from "./fake-environment.ts";
+import { EmptyEnvironment, FailingEnvironment } from "./fake-environment.ts";
 import { noop } from "./tools.ts";
 
 let folder: string;
@@ -38,6 +38,24 @@ describe("createMoorage()", () => {
       content: { output: `${folder}\n`, exit_code: 3 },
     });
     expect((await stat(join(folder, "state"))).mode & 0o777).toBe(0o700);
+  });
+
+  it("hides the tools of an environment whose start failed, at once, but lets calls try again", async () => {
+    const environment = new FailingEnvironment();
+    const events: MoorageEvent[] = [];
+    await using moorage = await make({
+      environments: environment,
+      registry: registryOf({ name: "look", needsEnvironment: true }),
+      onEvent: (event) => events.push(event),
+    });
+    expect((await moorage.tools()).visible).toHaveLength(1);
+    await expect(moorage.start()).rejects.toMatchObject({ code: "IMAGE_MISSING" });
+    expect(await moorage.tools()).toMatchObject({
+      visible: [],
+      hidden: [{ name: "look", why: "unavailable", reason: FailingEnvironment.reason }],
+    });
+    expect(events.map(({ type }) => type)).toEqual(["availability-lost", "tools-changed"]);
+    expect(await moorage.call({ name: "look", arguments: {} })).toMatchObject({ ok: true });
   });
 
   it("gives each caller a cwd of its own in each environment", async () => {

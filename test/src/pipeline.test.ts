@@ -27,7 +27,7 @@ function pipelineOf({ tools, middleware = [], environments = ["one"], disabled }
   const clock = new ManualClock();
   const availability = new AvailabilityCache({ clock });
   const places = new Map(environments.map((name) => [name, new EmptyEnvironment(name)]));
-  for (const [name, environment] of places) defineEnvironment(availability, name, environment);
+  for (const [name, environment] of places) defineEnvironment(availability, name, environment, clock);
   defineTools(availability, registry, { PRESENT: "1" });
   const events: MoorageEvent[] = [];
   const hub = new EventHub();

@@ -1,4 +1,5 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { parseCalls } from "../../src/cli/tool-calls.ts";
@@ -44,6 +45,16 @@ describe("moor call", () => {
     expect(stderr).toContain(`moor: ${code}: `);
   });
 
+  it("says that what it started ends with it, and ends it", async () => {
+    const args = '{"command": "sleep 4711", "background": true}';
+    const { exitCode, stderr } = await moor(["call", "terminal", args, ...local], { env: privateHome() });
+    expect({ exitCode, stderr }).toEqual({
+      exitCode: 0,
+      stderr: "moor: What this call started ends with this command, unless its environment is kept (?keep)\n",
+    });
+    expect(spawnSync("pgrep", ["-fx", "sleep 4711"]).status).toBe(1);
+  });
+
   it("works on the folder that --workspace names", async () => {
     const workspace = temporaryFolder();
     const args = JSON.stringify({ path: "new.txt", content: "text\n" });
@@ -55,7 +66,57 @@ describe("moor call", () => {
   });
 });
 
+describe("several environments", () => {
+  it("of one call are chosen by the argument environment, the first one without it", async () => {
+    const [a, b] = [temporaryFolder(), temporaryFolder()];
+    const named = ["-e", `a=local?workspace=${a}`, "-e", `b=local?workspace=${b}`];
+    const pwd = async (args: object) => {
+      const words = ["call", "terminal", JSON.stringify({ command: "pwd -P", ...args }), ...named];
+      return moor(words, { env: privateHome() });
+    };
+    expect(JSON.parse((await pwd({})).stdout).output).toBe(`${realpathSync(a)}\n`);
+    expect(JSON.parse((await pwd({ environment: "b" })).stdout).output).toBe(`${realpathSync(b)}\n`);
+    const { exitCode, stdout } = await pwd({ environment: "bb" });
+    expect(exitCode).toBe(1);
+    expect(JSON.parse(stdout).error).toMatchObject({
+      code: "INVALID_ARGUMENTS",
+      message: '"environment": there is no environment "bb"; did you mean "b"? (there are: a, b)',
+    });
+  });
+
+  it("of a batch keep a directory and variables each", async () => {
+    const [a, b] = [temporaryFolder(), temporaryFolder()].map((folder) => realpathSync(folder));
+    const call = (id: string, environment: string, command: string) => ({
+      id,
+      type: "function",
+      function: { name: "terminal", arguments: JSON.stringify({ command, environment }) },
+    });
+    const calls = [
+      call("1", "a", "mkdir sub; cd sub; export WHO=a"),
+      call("2", "b", "export WHO=b"),
+      call("3", "a", "pwd -P; echo $WHO"),
+      call("4", "b", "pwd -P; echo $WHO"),
+    ];
+    const words = ["batch", "-", "-e", `a=local?workspace=${a}`, "-e", `b=local?workspace=${b}`];
+    const { exitCode, stdout } = await moor(words, { env: privateHome(), stdin: JSON.stringify(calls) });
+    const outputs = stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(JSON.parse(line).content).output);
+    expect({ exitCode, outputs }).toEqual({ exitCode: 0, outputs: ["", "", `${a}/sub\na\n`, `${b}\nb\n`] });
+  });
+});
+
 describe("moor batch", () => {
+  it("says so when there is nothing to do", async () => {
+    const empty = await moor(["batch", "-", ...local], { env: privateHome(), stdin: "[]" });
+    expect(empty).toMatchObject({
+      exitCode: 0,
+      stdout: "",
+      stderr: expect.stringContaining("no tool calls"),
+    });
+  });
+
   const call = (id: string, name: string, args: object): object => ({
     id,
     type: "function",

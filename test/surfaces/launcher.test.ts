@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, cpSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
 import packageJson from "../../package.json" with { type: "json" };
@@ -76,6 +76,32 @@ describe("bin/moor", () => {
     expect({ status, stdout }).toEqual({ status: 125, stdout: "" });
     expect(stderr).toContain("moor: ENVIRONMENT_UNAVAILABLE: No Node 22.18 or newer was found");
     expect(stderr).toContain("npm install");
+  });
+
+  it("says what to do when its packages are not installed", () => {
+    const checkout = temporaryFolder();
+    for (const part of ["bin", "src", "environments", "images", "package.json"]) {
+      cpSync(join(dirname(MOOR), "..", part), join(checkout, part), { recursive: true });
+    }
+    const { status, stdout, stderr } = spawnSync(join(checkout, "bin", "moor"), ["--help"], {
+      env: { PATH: `${dirname(process.execPath)}:${SYSTEM}` },
+      encoding: "utf8",
+    });
+    expect({ status, stdout }).toEqual({ status: 125, stdout: "" });
+    expect(stderr.trimEnd().split("\n")).toEqual([
+      expect.stringMatching(/^moor: ENVIRONMENT_UNAVAILABLE: .*package "\w+" is not installed$/),
+      expect.stringContaining("Run `npm install` in "),
+    ]);
+  });
+
+  it("needs nothing of PATH, and tells what a command would need of it", async () => {
+    const env = { ...privateHome(), PATH: "/nowhere" };
+    expect(await moor(["--help"], { env })).toMatchObject({ exitCode: 0, stderr: "" });
+    const { exitCode, stderr } = await moor(["exec", "-e", "local", "-c", "ls"], { env });
+    expect({ exitCode, stderr }).toEqual({
+      exitCode: 125,
+      stderr: expect.stringMatching(/^moor: SHELL_MISSING: [^\n]*\n[^\n]*\n$/),
+    });
   });
 
   it("works without a home that can be written", async () => {

@@ -14,6 +14,8 @@ export interface Connection {
 
 export interface ConnectOptions {
   readonly words?: readonly string[];
+  /** The whole line after `moor`, in place of `words` and the folder that they get. */
+  readonly line?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   readonly client?: ClientOptions;
 }
@@ -24,7 +26,7 @@ export async function connect(options: ConnectOptions = {}): Promise<Connection>
   const words = options.words ?? ["-e", "local"];
   const transport = new StdioClientTransport({
     command: MOOR,
-    args: ["mcp", ...words, "--workspace", workspace],
+    args: [...(options.line ?? ["mcp", ...words, "--workspace", workspace])],
     env: { ...inherited(), ...privateHome(), ...options.env },
     cwd: workspace,
     stderr: "pipe",

@@ -33,7 +33,8 @@ const NO_RESOURCES = "the server offers tools and no resources";
 const NO_PROMPTS = "the server offers tools and no prompts";
 const NO_CLIENT_REQUESTS = "no tool asks the client for anything";
 const JSON_ONLY = "results of tools are JSON objects";
-const STDIO_ONLY = "the server is offered over stdio; this judges the HTTP transport";
+const BRIDGED =
+  "the bridge to the suite carries no more than it needs; mcp-over-http.test.ts asks `moor mcp --http`";
 
 const NOT_APPLICABLE: Readonly<Record<string, string>> = {
   "logging-set-level": "logs go to stderr; the logging capability is deprecated and not declared",
@@ -48,9 +49,9 @@ const NOT_APPLICABLE: Readonly<Record<string, string>> = {
   "elicitation-sep1034-defaults": NO_CLIENT_REQUESTS,
   "elicitation-sep1330-enums": NO_CLIENT_REQUESTS,
   "json-schema-2020-12": "schemas are JSON Schema draft 7, which every provider's API takes",
-  "server-sse-polling": STDIO_ONLY,
-  "server-sse-multiple-streams": STDIO_ONLY,
-  "dns-rebinding-protection": STDIO_ONLY,
+  "server-sse-polling": BRIDGED,
+  "server-sse-multiple-streams": BRIDGED,
+  "dns-rebinding-protection": BRIDGED,
   "resources-list": NO_RESOURCES,
   "resources-read-text": NO_RESOURCES,
   "resources-read-binary": NO_RESOURCES,

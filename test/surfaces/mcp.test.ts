@@ -1,11 +1,41 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { connect } from "./mcp-client.ts";
-import { until } from "./moor.ts";
+import { temporaryFolder, until } from "./moor.ts";
 import { pidsOf, uniqueSleep } from "./processes.ts";
 
 const TOOLS = ["patch", "process", "read_file", "search_files", "terminal", "write_file"];
+
+describe("moor mcp on several environments", () => {
+  it("offers each to every tool, and keeps a directory and variables in each", async () => {
+    const [build = "", host = ""] = [temporaryFolder(), temporaryFolder()].map((each) => realpathSync(each));
+    const words = ["-e", `build=local?workspace=${build}`, "-e", `host=local?workspace=${host}`];
+    const { client } = await connect({ line: ["mcp", ...words] });
+    const { tools } = await client.listTools();
+    for (const { inputSchema } of tools) {
+      expect(inputSchema.properties?.environment).toMatchObject({ enum: ["build", "host"] });
+    }
+    const instructions = client.getInstructions() ?? "";
+    expect(instructions).toMatch(/^- build .*\n- host .*\nTools take "environment"; .* "build"/m);
+    const call = async (name: string, args: Record<string, unknown>): Promise<unknown> =>
+      (await client.callTool({ name, arguments: args })).structuredContent;
+    const run = async (command: string, environment?: string): Promise<unknown> =>
+      call("terminal", { command, ...(environment && { environment }) });
+    await run("mkdir sub && cd sub && export WHO=build");
+    await run("export WHO=host", "host");
+    expect(await run("pwd; echo $WHO")).toMatchObject({ output: `${build}/sub\nbuild\n` });
+    expect(await run("pwd; echo $WHO", "host")).toMatchObject({ output: `${host}\nhost\n` });
+    // Relative paths of files follow the same directory.
+    await call("write_file", { path: "note.txt", content: "b\n" });
+    await call("write_file", { path: "note.txt", content: "h\n", environment: "host" });
+    expect(readFileSync(join(build, "sub/note.txt"), "utf8")).toBe("b\n");
+    expect(readFileSync(join(host, "note.txt"), "utf8")).toBe("h\n");
+    expect(await call("process", { action: "list", environment: "hots" })).toMatchObject({
+      error: { code: "INVALID_ARGUMENTS", message: expect.stringContaining('did you mean "host"?') },
+    });
+  });
+});
 
 describe.each([
   ["a client with the older handshake", undefined],

@@ -1,7 +1,7 @@
 /** Starts the real command as a child process, the way a person or a client does. */
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { onTestFinished } from "vitest";
@@ -21,10 +21,18 @@ export interface MoorOptions {
   readonly stdin?: string | Uint8Array;
 }
 
-/** A private home for one test: state, configuration and caches, removed at its end. */
+/**
+ * A private home for one test, with its state and configuration, removed at its end. The cache of compiled code is
+ * everybody's: it decides nothing, and without it every command starts at half the speed.
+ */
 export function privateHome(): Readonly<Record<string, string>> {
   const home = temporaryFolder();
-  return { HOME: home, MOORAGE_HOME: join(home, "state"), XDG_CONFIG_HOME: join(home, "config") };
+  return {
+    HOME: home,
+    MOORAGE_HOME: join(home, "state"),
+    XDG_CONFIG_HOME: join(home, "config"),
+    XDG_CACHE_HOME: process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"),
+  };
 }
 
 /** A folder for one test. @param onEnd when it is removed; outside of a test, a hook's own */

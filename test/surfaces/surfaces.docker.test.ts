@@ -124,6 +124,18 @@ describe("moor doctor", () => {
     expect(findings.tools.every(({ works }: { works: boolean }) => works)).toBe(true);
   });
 
+  it("and moor tools show no tool of an environment that cannot start, but why", async () => {
+    const words = ["-e", "docker:moorage/no-such-image?pull=never", "--json"];
+    const reason = expect.stringContaining('there is no image "moorage/no-such-image"');
+    const { stdout } = await moor(["doctor", ...words], { env: privateHome() });
+    const findings: readonly { readonly works: boolean }[] = JSON.parse(stdout).tools;
+    expect(findings.map(({ works }) => works)).not.toContain(true);
+    const listing = await moor(["tools", ...words], { env: privateHome() });
+    const { tools, hidden } = JSON.parse(listing.stdout);
+    expect({ tools, exitCode: listing.exitCode }).toEqual({ tools: [], exitCode: 0 });
+    expect(hidden).toContainEqual({ name: "terminal", toolset: "terminal", why: "unavailable", reason });
+  });
+
   it("says what to do about an image that is not there", async () => {
     const { exitCode, stdout } = await moor(["doctor", "-e", "docker:moorage/no-such-image?pull=never"], {
       env: privateHome(),

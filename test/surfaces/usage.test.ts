@@ -12,8 +12,19 @@ describe("words of the command line", () => {
       'Unknown format "opnai"; did you mean "openai"?',
       "openai, anthropic, mcp",
     ],
-    [["exec", "--timeout", "soon", "--", "ls"], "'soon' is invalid", "moor exec --help"],
-    [["exec", "--timeout", "-1", "--", "ls"], "'-1' is invalid", "moor exec --help"],
+    [["exec", "--timeout", "soon", "--", "ls"], 'Cannot use "soon" for --timeout: give seconds', "moor exec"],
+    [["exec", "--timeout", "-1", "--", "ls"], 'Cannot use "-1" for --timeout: give seconds', "moor exec"],
+    [["exec", "--timeout"], "Option --timeout needs a value", "moor exec --help"],
+    [["tools", "--toolsets", ","], 'Cannot use "," for --toolsets: give names', "moor tools --help"],
+    [["tools", "-e", "local", "--toolsets", "nope"], "there are: files, terminal", "Name toolsets"],
+    [["tools", "-e", "local", "--toolsets", "file"], 'did you mean "files"?', "Name toolsets"],
+    [["help", "nope"], 'Unknown command "nope"', "exec, call, batch"],
+    [["help", "exce"], 'Unknown command "exce"', "Did you mean exec?"],
+    [
+      ["exec", "-e", "docker+attach:web", "--workspace", ".", "--", "ls"],
+      'Cannot mount a folder into container "web": it runs already',
+      "--sync",
+    ],
     [["exec", "-e", "local"], "Which command is missing", "moor exec -e local -- ls -l"],
     [["exec", "-e", "local", "-c", "ls", "--", "ls"], "Both a shell line and a program", "--shell"],
     [["exec", "--", "ls"], "No environment is named", "-e local"],
@@ -23,16 +34,16 @@ describe("words of the command line", () => {
       'Two environments are called "local"; write name=local',
       "moor --help",
     ],
-    [["mcp", "--http", "80"], 'Unknown option "--http"', "moor mcp --help"],
-    [["call", "terminal"], "Missing required argument 'arguments'", "moor call --help"],
-    [["ps", "everything"], "Too many arguments", "moor ps --help"],
-    [[], "Which command is missing", "exec, call, batch"],
-    [["images"], "Which command is missing", "build, list"],
+    [["mcp", "--http", "x"], 'Cannot use "x" for --http: give a port', "moor mcp --help"],
+    [["call", "terminal"], "Argument <arguments> is missing", "moor call --help"],
+    [["ps", "everything"], "more arguments than the command takes", "moor ps --help"],
+    [[], "No command is named", "exec, call, batch"],
+    [["images"], "No command is named", "build, list"],
   ])("%j are refused with a way out", async (words, message, hint) => {
     const { exitCode, stdout, stderr } = await moor(words);
     const [first, ...rest] = stderr.trimEnd().split("\n");
     expect({ exitCode, stdout }).toEqual({ exitCode: 125, stdout: "" });
-    expect(first).toMatch(/^moor: (INVALID_ARGUMENTS|INVALID_SPEC): /);
+    expect(first).toMatch(/^moor: (INVALID_ARGUMENTS|INVALID_SPEC|INVALID_CONFIG|UNSUPPORTED): /);
     expect(first).toContain(message);
     expect(rest).toHaveLength(1);
     expect(rest[0]).toContain(hint);

@@ -51,6 +51,16 @@ describe.each(Object.entries(paths))("search_files with %s", (_, path) => {
     },
   );
 
+  it("says which part of a pattern the engine does not know", async () => {
+    fixture.write("around/a.txt", "abc\n");
+    await expect(fixture.call(tool, { pattern: "(?<=a)b", path: "around" })).rejects.toMatchObject({
+      code: "INVALID_ARGUMENTS",
+      message: expect.stringMatching(
+        /here \(look-around, .*\), and nothing holds it as plain text$|no group/,
+      ),
+    });
+  });
+
   it("passes over case for (?i), at the start of the pattern", async () => {
     fixture.write("case/a.txt", "NeeDle\nother\n");
     const found = await fixture.call(tool, { pattern: "(?i)needle", path: "case" });

@@ -22,6 +22,11 @@ describe("write_file", () => {
     });
   });
 
+  it("shows a name that would break its line in quotes, escaped once", async () => {
+    const { diff } = await fixture.call(tool, { path: 'a\n"b.txt', content: "x\n" });
+    expect(diff).toBe('--- /dev/null\n+++ "b/a\\n\\"b.txt"\n@@ -0,0 +1,1 @@\n+x\n');
+  });
+
   it("shows what changed in a file that was there", async () => {
     fixture.write("old.txt", "a\nb\nc\n");
     const result = await fixture.call(tool, { path: "old.txt", content: "a\nB\nc\n" });

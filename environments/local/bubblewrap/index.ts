@@ -9,11 +9,17 @@ import { mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
-import type { BaseEnvironment, Capability, EgressReport, Health } from "../../base.ts";
-import type { CredentialOptions } from "../../egress/credentials.ts";
+import type {
+  BaseEnvironment,
+  Capability,
+  EgressCredential,
+  EgressPolicy,
+  EgressReport,
+  Health,
+} from "../../base.ts";
 import { doorVariables } from "../../egress/door.ts";
-import { EgressGate, reportOf } from "../../egress/gate.ts";
-import { compilePolicy, type EgressPolicy } from "../../egress/policy.ts";
+import { EgressGate, reportOf, requireChangeable } from "../../egress/gate.ts";
+import { compilePolicy } from "../../egress/policy.ts";
 import type { Recovery, ShellBackend } from "../../shell/backend.ts";
 import { createShellEnvironment, type ShellEnvironmentOptions } from "../../shell/environment.ts";
 import type { ShellStream, StreamRequest } from "../../shell/stream.ts";
@@ -31,7 +37,7 @@ export interface BubblewrapOptions extends ShellEnvironmentOptions {
   /** @default "open" */
   readonly egress?: EgressPolicy;
   /** Put into requests by the proxy of an allow-list. */
-  readonly credentials?: readonly CredentialOptions[];
+  readonly credentials?: readonly EgressCredential[];
 }
 
 const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>([
@@ -50,10 +56,14 @@ class BubblewrapBackend implements ShellBackend {
   readonly isolation = "process";
   readonly capabilities = CAPABILITIES;
   readonly description = "bubblewrap sandbox on this machine";
+  /** Everything inside is in one namespace of processes, which ends whole. */
+  readonly disposable = true;
   readonly workspace: string;
   readonly exposedHostPaths: readonly string[];
   readonly #options: BubblewrapOptions;
   readonly #id: () => string;
+  /** The policy it was made with, or was given since. */
+  #egress: EgressPolicy;
   #gate: EgressGate | null = null;
   #sandbox: Sandbox | null = null;
   #placeholders: readonly string[] = [];
@@ -65,7 +75,8 @@ class BubblewrapBackend implements ShellBackend {
         "Cannot keep a bubblewrap sandbox: it ends with its orchestrator",
       );
     }
-    compilePolicy(options.egress ?? "open");
+    this.#egress = options.egress ?? "open";
+    compilePolicy(this.#egress);
     this.workspace = checkWorkspace(resolve(options.workspace ?? currentFolder()));
     this.exposedHostPaths = [this.workspace];
     this.#options = options;
@@ -119,7 +130,7 @@ class BubblewrapBackend implements ShellBackend {
     const old = this.#sandbox;
     if (!old?.lost) return null;
     await old.stop();
-    await this.#gate?.close();
+    // The proxy lives on: what it counted and what it was told since is kept.
     await this.#begin();
     return {
       note: `${old.lost.message}; a new one was made, its processes, variables and private files are lost`,
@@ -127,7 +138,13 @@ class BubblewrapBackend implements ShellBackend {
   }
 
   egressReport(): EgressReport | null {
-    return reportOf(this.#options.egress ?? "open", this.#gate);
+    return reportOf(this.#egress, this.#gate);
+  }
+
+  setEgress(policy: EgressPolicy): void {
+    requireChangeable(this.#options.egress ?? "open", policy);
+    this.#gate?.setPolicy(policy);
+    this.#egress = policy;
   }
 
   refusalsSince(startedAt: number): readonly string[] {
@@ -139,7 +156,11 @@ class BubblewrapBackend implements ShellBackend {
     const problem = await folderProblem(this.workspace);
     if (problem) throw problem;
     if (process.platform !== "linux") throw unavailable(`it needs Linux, and this is ${process.platform}`);
-    const gate = typeof egress === "string" ? null : await EgressGate.open({ policy: egress, credentials });
+    const record = { stateDir, id: this.#id() };
+    const gate =
+      typeof egress === "string"
+        ? null
+        : (this.#gate ?? (await EgressGate.open({ policy: this.#egress, credentials, record })));
     this.#gate = gate;
     const channel = await mkdtemp(join(tmpdir(), "moorage-sandbox-"));
     try {

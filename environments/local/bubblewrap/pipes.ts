@@ -2,11 +2,12 @@
  * Named pipes between the host and shells in a sandbox, in a folder that both see. They are made some at a time, ahead
  * of their use, and lose their names as soon as both ends are open.
  */
+import { execFile } from "node:child_process";
 import { closeSync, constants, openSync, rmSync } from "node:fs";
 import { chown, mkdir } from "node:fs/promises";
 import { Socket } from "node:net";
 import { join } from "node:path";
-import { execa } from "execa";
+import { promisify } from "node:util";
 
 import type { Owner } from "./sandbox.ts";
 
@@ -65,7 +66,7 @@ export class PipeStock {
     });
     await Promise.all(sets.map(({ folder }) => mkdir(folder, { mode: 0o700 })));
     const paths = sets.flatMap(({ folder }) => ["in", "out", "err"].map((name) => join(folder, name)));
-    await execa("mkfifo", ["-m", "600", ...paths]);
+    await promisify(execFile)("mkfifo", ["-m", "600", ...paths], { cwd: "/" });
     if (this.#owner) {
       const { uid, gid } = this.#owner;
       const all = [...sets.map(({ folder }) => folder), ...paths];
@@ -76,34 +77,25 @@ export class PipeStock {
 }
 
 /** Ends that are open on this side before the other side opens its own, so that nobody waits for anybody. */
-export interface WaitingEnds {
-  /** To be called when the shell has opened its ends. */
-  connect(): HostEnds;
-  discard(): void;
+export interface WaitingEnds extends HostEnds {
+  /** To be called when the shell has opened its ends, or never will. */
+  settle(): void;
 }
 
 export function openHostEnds({ folder }: PipeSet): WaitingEnds {
-  const nonblock = constants.O_NONBLOCK;
-  // Held for reading as well until the shell has it, else opening it for writing fails.
-  const holder = openSync(join(folder, "in"), constants.O_RDWR | nonblock);
-  const writer = openSync(join(folder, "in"), constants.O_WRONLY | nonblock);
-  const readers = ["out", "err"].map((name) => openSync(join(folder, name), constants.O_RDONLY | nonblock));
-  const [stdoutFd = -1, stderrFd = -1] = readers;
+  const { O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } = constants;
+  const open = (name: string, flags: number) => openSync(join(folder, name), flags | O_NONBLOCK);
+  // Until the shell is there they are its ends: without a reader nothing could be written, without a writer a read ends.
+  const holders = ["in", "out", "err"].map((name) => open(name, O_RDWR));
+  const stdin = new Socket({ fd: open("in", O_WRONLY), readable: false, writable: true });
+  // A pipe knows no half-close: its reader finds the end when it is closed.
+  stdin.once("finish", () => stdin.destroy());
   return {
-    connect: () => {
-      closeSync(holder);
-      rmSync(folder, { recursive: true, force: true });
-      const stdin = new Socket({ fd: writer, readable: false, writable: true });
-      // A pipe knows no half-close: its reader finds the end when it is closed.
-      stdin.once("finish", () => stdin.destroy());
-      return {
-        stdin,
-        stdout: new Socket({ fd: stdoutFd, readable: true, writable: false }),
-        stderr: new Socket({ fd: stderrFd, readable: true, writable: false }),
-      };
-    },
-    discard: () => {
-      for (const fd of [holder, writer, ...readers]) closeSync(fd);
+    stdin,
+    stdout: new Socket({ fd: open("out", O_RDONLY), readable: true, writable: false }),
+    stderr: new Socket({ fd: open("err", O_RDONLY), readable: true, writable: false }),
+    settle: () => {
+      for (const fd of holders.splice(0)) closeSync(fd);
       rmSync(folder, { recursive: true, force: true });
     },
   };

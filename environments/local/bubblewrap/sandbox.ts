@@ -167,18 +167,14 @@ export class Sandbox {
   async open(argv: readonly string[], env: Readonly<Record<string, string>>): Promise<ShellStream> {
     if (this.#lost) throw this.#lost;
     const set = await this.#stock.take();
-    const ends = openHostEnds(set);
     writeFileSync(join(set.folder, "run"), runScript(argv, env, this.#options.workspace), { mode: 0o600 });
     const { owner } = this.#options;
     if (owner) chownSync(join(set.folder, "run"), owner.uid, owner.gid);
     const waiting = this.#expect(set);
+    // What is written before the shell is there waits for it in the pipe.
+    const { stdin, stdout, stderr, settle } = openHostEnds(set);
+    void Promise.race([waiting.opened, waiting.ended]).then(settle);
     this.#child.stdin?.write(`open ${set.name}\n`);
-    const first = await Promise.race([waiting.opened, waiting.ended]);
-    if (first) {
-      ends.discard();
-      throw first.lost ?? unavailable("a shell ended before it began");
-    }
-    const { stdin, stdout, stderr } = ends.connect();
     // A program that ended closes its input; `ended` tells how.
     stdin.on("error", () => {});
     return {
@@ -215,8 +211,8 @@ export class Sandbox {
   #expect({ name }: PipeSet) {
     let opened: () => void = () => {};
     let end: (end: StreamEnd) => void = () => {};
-    const openedPromise = new Promise<null>((resolve) => {
-      opened = () => resolve(null);
+    const openedPromise = new Promise<void>((resolve) => {
+      opened = resolve;
     });
     const ended = new Promise<StreamEnd>((resolve) => {
       end = resolve;

@@ -5,7 +5,6 @@ import { type AddressInfo, connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Readable } from "node:stream";
-import Docker from "dockerode";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
 import { resolveEndpoint, thisHost } from "../../../environments/docker/endpoint.ts";
@@ -15,6 +14,7 @@ import {
   type DockerOptions,
   DockerPool,
   listDocker,
+  openEngine,
   reapDocker,
 } from "../../../environments/docker/index.ts";
 import { LABELS } from "../../../environments/docker/labels.ts";
@@ -22,7 +22,7 @@ import { createShellEnvironment } from "../../../environments/shell/environment.
 import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "../../host/images.ts";
 import { run, until } from "./read-stream.ts";
 
-const docker = new Docker();
+const { docker } = await openEngine();
 let stateDir: string;
 beforeAll(() => {
   stateDir = mkdtempSync(join(tmpdir(), "moorage-state-"));
@@ -146,6 +146,25 @@ describeWithEngine("a docker environment", () => {
       id: second,
       notes: [expect.stringMatching(/restarted from outside/)],
     });
+  });
+
+  it("answers a fork bomb with a timeout, and goes on with the same files (SH-46)", async () => {
+    const backend = createDockerBackend({ image: WORKBENCH_IMAGE, pidsLimit: 80 });
+    const environment = createShellEnvironment(backend, { stateDir });
+    await using _ = environment;
+    await using session = await environment.openSession();
+    await session.exec("echo kept >file; export KEPT=1");
+    const bomb = await session.exec("echo before; :() { :|:; }; :", { timeoutMs: 2_000 });
+    expect(bomb).toMatchObject({
+      exitCode: null,
+      timedOut: true,
+      output: expect.stringMatching(/^before\n/),
+      survivors: [],
+    });
+    const next = await session.exec('echo "$KEPT"; cat file');
+    expect(next.output).toBe("1\nkept\n");
+    // Where room for the search was left, all was ended without a new start.
+    for (const note of [...bomb.notes, ...next.notes]) expect(note).toMatch(/was started anew/);
   });
 
   it("never says that a command ran which was cut off by the container's end", async () => {

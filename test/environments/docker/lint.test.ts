@@ -104,12 +104,20 @@ describe("lintContainer()", () => {
     ["no limit of processes", "no-pids-limit", { HostConfig: { PidsLimit: 0 } }],
     ["no limit of memory", "no-memory-limit", { HostConfig: { Memory: 0 } }],
     ["root", "root", { Config: { User: "" } }],
-    ["host control groups", "host-cgroup", { HostConfig: { CgroupnsMode: "host" } }],
+    [
+      "host control groups, where others have their own",
+      "host-cgroup",
+      { HostConfig: { CgroupnsMode: "host" } },
+    ],
     ["another container's network", "shared-network", { HostConfig: { NetworkMode: "container:abc" } }],
   ])("calls %s weak", (_, rule, change) => {
     expect(lintContainer(record(change)).map(({ rule: found, level }) => [found, level])).toEqual([
       [rule, "weak"],
     ]);
+  });
+
+  it("takes the host's control groups for what they are with version 1, the engine's default", () => {
+    expect(lintContainer(record({ HostConfig: { CgroupnsMode: "host" } }), "1")).toEqual([]);
   });
 
   it("names a secret variable and never its value", () => {

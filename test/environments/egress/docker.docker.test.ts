@@ -4,12 +4,11 @@ import { createServer as createHttpServer } from "node:http";
 import { createServer } from "node:net";
 import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
-import Docker from "dockerode";
 import { afterAll, afterEach, expect, it } from "vitest";
-import type { BaseEnvironment } from "../../../environments/base.ts";
-import { createDockerEnvironment, listDocker } from "../../../environments/docker/index.ts";
-import type { EgressPolicy } from "../../../environments/egress/policy.ts";
+import type { BaseEnvironment, EgressPolicy } from "../../../environments/base.ts";
+import { createDockerEnvironment, listDocker, openEngine } from "../../../environments/docker/index.ts";
 import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "../../host/images.ts";
+import { pidsOf, uniqueSleep } from "../../surfaces/processes.ts";
 import { portOf } from "./network.ts";
 
 const stateDir = await mkdtemp(join(tmpdir(), "moorage-egress-"));
@@ -31,7 +30,7 @@ function make(egress: EgressPolicy, image = WORKBENCH_IMAGE, more: { keep?: bool
 /** Containers that carry an environment's label, doors included. */
 async function containersOf(id: string) {
   const filters = { label: [`moorage.environment=${id}`] };
-  return await new Docker().listContainers({ all: true, filters });
+  return await (await openEngine()).docker.listContainers({ all: true, filters });
 }
 
 describeWithEngine("egress of a container", () => {
@@ -125,7 +124,7 @@ for name in ["random-name.test", "allowed.test", "${"a".repeat(40)}.attacker.tes
     expect(await run("http_proxy=$http_proxy wget -q -O - http://denied.test/ 2>&1")).toMatch(/403/);
   });
 
-  it("EG-20: a door that is gone means no network, and the environment's end leaves nothing", async () => {
+  it("EG-20: a door that is gone means no network, is opened again, and the environment's end leaves nothing", async () => {
     const { environment, run } = make({ allow: ["allowed.test"] });
     await environment.start();
     const own = await containersOf(environment.id);
@@ -133,14 +132,31 @@ for name in ["random-name.test", "allowed.test", "${"a".repeat(40)}.attacker.tes
     // People see one environment.
     const listed = (await listDocker()).filter((entry) => entry.environment === environment.id);
     expect(listed.map(({ isDoor }) => isDoor)).toEqual([false]);
-    const door = own.find(({ Labels }) => Labels["moorage.role"] === "door");
-    await new Docker().getContainer(door?.Id ?? "").remove({ force: true });
-    expect(
-      await run(
-        "curl -sS http://allowed.test/ 2>&1; curl -sS --noproxy '*' --max-time 5 http://192.0.2.1/ 2>&1",
-      ),
-    ).toMatch(/Failed to connect to 127.0.0.1[\s\S]*(unreachable|Failed|connect)/i);
+    const ask = "curl -sS --max-time 20 http://denied.test/ 2>&1";
+    for (const end of ["remove", "kill"] as const) {
+      const watching = environment.exec(
+        `touch /tmp/${end}; while ${ask} | grep -q EGRESS_DENIED; do :; done
+${ask}; curl -sS --noproxy '*' --max-time 5 http://192.0.2.1/ 2>&1
+until ${ask} | grep -q EGRESS_DENIED; do sleep 0.1; done; echo healed`,
+        { timeoutMs: 60_000 },
+      );
+      await run(`until [ -e /tmp/${end} ]; do sleep 0.05; done`);
+      const door = (await containersOf(environment.id)).find(
+        ({ Labels }) => Labels["moorage.role"] === "door",
+      );
+      const container = (await openEngine()).docker.getContainer(door?.Id ?? "");
+      await (end === "remove" ? container.remove({ force: true }) : container.kill());
+      const { output, notes } = await watching;
+      expect(output).toMatch(/to 127.0.0.1 port 3128[\s\S]*192\.0\.2\.1[\s\S]*healed\n$/);
+      expect(notes[0]).toMatch(/^The way to the egress proxy was closed from outside: nothing was reachable/);
+    }
+    await expect.poll(async () => (await environment.exec("true")).notes, { timeout: 10_000 }).toEqual([]);
+    // A daemon that left its session and dropped every variable goes with the container.
+    const sleep = uniqueSleep();
+    await run(`env -i setsid sh -c 'exec ${sleep}' >/dev/null 2>&1 &`);
+    await expect.poll(() => pidsOf(sleep).length, { timeout: 10_000 }).toBe(1);
     await environment.stop();
+    expect(pidsOf(sleep)).toEqual([]);
     expect(await containersOf(environment.id)).toEqual([]);
   });
 
@@ -149,7 +165,7 @@ for name in ["random-name.test", "allowed.test", "${"a".repeat(40)}.attacker.tes
     await environment.start();
     const own = await containersOf(environment.id);
     const main = own.find(({ Labels }) => Labels["moorage.role"] === undefined);
-    await new Docker().getContainer(main?.Id ?? "").remove({ force: true });
+    await (await openEngine()).docker.getContainer(main?.Id ?? "").remove({ force: true });
     expect(await run("curl -sS http://denied.test/")).toMatch(/EGRESS_DENIED/);
     expect((await containersOf(environment.id)).length).toBe(2);
   });
@@ -169,7 +185,7 @@ for name in ["random-name.test", "allowed.test", "${"a".repeat(40)}.attacker.tes
       expect((await containersOf(id)).length).toBe(1);
     } finally {
       for (const { Id } of await containersOf(id))
-        await new Docker().getContainer(Id).remove({ force: true });
+        await (await openEngine()).docker.getContainer(Id).remove({ force: true });
     }
   });
 });

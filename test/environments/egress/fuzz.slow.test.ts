@@ -1,5 +1,5 @@
 import { describe, it } from "vitest";
-import { checkHello, checkHost, checkSocks, Dice, mutate, randomHost } from "./fuzz.ts";
+import { checkHello, checkHost, checkProxy, checkSocks, Dice, mutate, randomHost } from "./fuzz.ts";
 import { clientHello } from "./network.ts";
 
 const seed = Math.floor(Math.random() * 2 ** 32);
@@ -19,5 +19,12 @@ describe(`much random input (seed ${seed})`, () => {
       checkHello(mutate(dice, sample));
       checkSocks(mutate(dice, named));
     }
+  });
+
+  it("requests do not bring the proxy down, or it to a place that the policy does not name", {
+    timeout: 600_000,
+  }, async () => {
+    // Each is a connection of its own, and some are left to time out.
+    await checkProxy(new Dice(seed), COUNT / 5);
   });
 });

@@ -1,8 +1,10 @@
 /** Random hostile input for the proxy's readers. Each run says its seed, and a seed gives the same run. */
+import { expect } from "vitest";
 import { readClientHello } from "../../../environments/egress/client-hello.ts";
 import { type Host, MalformedHost, parseAuthority, parseHost } from "../../../environments/egress/host.ts";
 import { compilePolicy, judgeText } from "../../../environments/egress/policy.ts";
 import { readGreeting, readSocksRequest } from "../../../environments/egress/socks.ts";
+import { Client, createInternet } from "./network.ts";
 
 /** A small generator of good enough numbers (mulberry32). */
 export class Dice {
@@ -159,4 +161,48 @@ export function checkSocks(bytes: Buffer): void {
     if (part !== null && JSON.stringify(part) !== JSON.stringify(whole))
       throw new Error(`Two answers: ${bytes.toString("hex")}`);
   }
+}
+
+/** A request as a hostile client would write it, to a random host, in one of the proxy's languages. */
+function randomHead(dice: Dice): Buffer {
+  const host = randomHost(dice);
+  const head = dice.pick([
+    `GET http://${host}/ HTTP/1.1\r\nHost: ${host}\r\n\r\n`,
+    `POST http://allowed.test/ HTTP/1.1\r\nHost: ${host}\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
+    `GET http://allowed.test/ HTTP/1.1\r\n\r\nGET http://${host}/ HTTP/1.1\r\nHost: x\r\n\r\n`,
+    `CONNECT ${host}:443 HTTP/1.1\r\n\r\n`,
+    `CONNECT ${host} HTTP/1.1\r\nHost: allowed.test\r\n\r\n`,
+    `CONNECT allowed.test:80 HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nHost: ${host}\r\n\r\n`,
+    `GET / HTTP/1.1\r\nHost: ${host}\r\n\r\n`,
+    `\x05\x01\0\x05\x01\0\x03${String.fromCharCode(host.length)}${host}\0\x50`,
+  ]);
+  return mutate(dice, Buffer.from(head, "latin1"));
+}
+
+/** Clients at once. */
+const CROWD = 400;
+
+/** A proxy lives on under this many random requests, resolves what the policy names and dials nothing else. */
+export async function checkProxy(dice: Dice, count: number): Promise<void> {
+  await using net = await createInternet({ policy: FUZZ_POLICY });
+  for (let done = 0; done < count; done += CROWD) {
+    const clients = Array.from({ length: Math.min(CROWD, count - done) }, () => {
+      const client = new Client(net.proxyPort).send(randomHead(dice));
+      client.socket.end();
+      return client;
+    });
+    await Promise.all(clients.map((client) => client.end()));
+  }
+  const names = [...new Set(net.lookups)];
+  expect(
+    names.filter((name) => !/^(allowed\.test|xn--bcher-kva\.test|(?!evil\.).+\.wild\.test)$/.test(name)),
+  ).toEqual([]);
+  const odd = net.dialled.filter(
+    (target) => !/^(93\.184\.216\.34|10\.[\d.]+|::1):(80|443|8080)$/.test(target),
+  );
+  expect(odd).toEqual([]);
+  const answer = await new Client(net.proxyPort)
+    .send("GET http://allowed.test/ HTTP/1.1\r\nHost: x\r\n\r\n")
+    .until(/hello/);
+  expect(answer).toContain("200");
 }

@@ -1,7 +1,12 @@
 /** A small internet for tests: a recording resolver, servers, and a dialler that maps public addresses to them. */
+import { execFile } from "node:child_process";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { createServer as createHttpServer, type IncomingMessage } from "node:http";
-import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, isIP, type Server, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { connect as connectTls } from "node:tls";
+import { promisify } from "node:util";
 import {
   createEgressProxy,
   type EgressProxy,
@@ -51,7 +56,12 @@ export async function createInternet(
   const sockets = new Set<Socket>();
   const web = createHttpServer(async (request, response) => {
     let body = "";
-    for await (const chunk of request) body += String(chunk);
+    try {
+      for await (const chunk of request) body += String(chunk);
+    } catch {
+      // Its client was cut off in the middle of a body: there is nobody to answer.
+      return;
+    }
     const { method = "", url = "", headers } = request;
     requests.push({ method, url, headers, body });
     if (url.startsWith("/to?")) response.writeHead(302, { Location: url.slice(4) });
@@ -81,9 +91,10 @@ export async function createInternet(
       asked.set(name, turn + 1);
       return answers[Math.min(turn, answers.length - 1)] ?? [];
     },
-    connect: (address, port) => {
+    connect: (address, port, onread) => {
       dialled.push(`${address}:${port}`);
-      return connect({ host: "127.0.0.1", port: port === 80 ? webPort : echoPort, allowHalfOpen: true });
+      const to = { host: "127.0.0.1", port: port === 80 ? webPort : echoPort };
+      return connect({ ...to, allowHalfOpen: true, ...(onread && { onread }) });
     },
   });
   return {
@@ -177,4 +188,33 @@ export function clientHello(servername: string | undefined): Promise<Buffer> {
       connectTls(options).on("error", () => {});
     });
   });
+}
+
+/** A key and a certificate of its own authority for a name or an address. */
+export async function certificate(name: string): Promise<{ readonly key: string; readonly cert: string }> {
+  const folder = await mkdtemp(join(tmpdir(), "moorage-certificate-"));
+  try {
+    const [key, cert] = [join(folder, "key"), join(folder, "cert")];
+    const subject = [
+      "-subj",
+      "/CN=test",
+      "-addext",
+      `subjectAltName=${isIP(name) === 0 ? "DNS" : "IP"}:${name}`,
+    ];
+    const curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"];
+    const files = ["-keyout", key, "-out", cert];
+    await promisify(execFile)("openssl", [
+      "req",
+      "-x509",
+      "-nodes",
+      "-days",
+      "1",
+      ...curve,
+      ...subject,
+      ...files,
+    ]);
+    return { key: await readFile(key, "utf8"), cert: await readFile(cert, "utf8") };
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
 }

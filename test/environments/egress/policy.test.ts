@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
+import type { EgressPolicy } from "../../../environments/base.ts";
 import { parseAuthority, parseHost } from "../../../environments/egress/host.ts";
-import { compilePolicy, type EgressPolicy, judgeText } from "../../../environments/egress/policy.ts";
+import { compilePolicy, judgeText } from "../../../environments/egress/policy.ts";
 
 const verdict = (policy: EgressPolicy, host: string, port = 443) =>
   judgeText(compilePolicy(policy), host, port);

@@ -1,5 +1,8 @@
+import { createServer as createHttpsServer } from "node:https";
+import { connect } from "node:net";
 import { describe, expect, it } from "vitest";
-import { Client, clientHello, createInternet, PUBLIC } from "./network.ts";
+import { createEgressProxy } from "../../../environments/egress/proxy.ts";
+import { Client, certificate, clientHello, createInternet, PUBLIC, portOf } from "./network.ts";
 
 const policy = { allow: ["allowed.test", "*.wild.test", "git.test:22", "allowed.test:8080"] };
 const get = (url: string, more = "") => `GET ${url} HTTP/1.1\r\nHost: x\r\n${more}\r\n`;
@@ -187,6 +190,41 @@ describe("plain HTTP through the proxy", () => {
       .until(/hello from allowed.test/);
     expect(net.requests.map(({ headers }) => headers.authorization)).toEqual(["Bearer real", "placeholder"]);
     expect(JSON.stringify(net.proxy.decisions)).not.toContain('real"');
+  });
+
+  it("sends a credential over TLS when asked to, to the host that its certificate names", async () => {
+    const { key, cert } = await certificate("api.wild.test");
+    const seen: (string | undefined)[] = [];
+    const server = createHttpsServer({ key, cert }, ({ headers, url }, response) => {
+      seen.push(headers.authorization);
+      response.end(`secure ${headers.host}${url}`);
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const dialled: string[] = [];
+    await using proxy = await createEgressProxy({
+      policy,
+      credentials: ["api.wild.test", "other.wild.test"].map((host) => ({
+        host,
+        header: "Authorization",
+        value: "Bearer real",
+        tls: true,
+      })),
+      authorities: [cert],
+      listen: { port: 0 },
+      lookup: async () => [PUBLIC],
+      connect: (address, port) => {
+        dialled.push(`${address}:${port}`);
+        return connect({ host: "127.0.0.1", port: portOf(server), allowHalfOpen: true });
+      },
+    });
+    try {
+      const ask = (host: string) => new Client(proxy.port ?? 0).send(get(`http://${host}/path`));
+      expect(await ask("api.wild.test").until(/secure api.wild.test\/path/)).toMatch(/^HTTP\/1.1 200 /);
+      expect(await ask("other.wild.test").end()).toMatch(/502 Bad Gateway[\s\S]*cannot be trusted/);
+      expect([seen, dialled]).toEqual([["Bearer real"], [`${PUBLIC}:443`, `${PUBLIC}:443`]]);
+    } finally {
+      server.close();
+    }
   });
 });
 

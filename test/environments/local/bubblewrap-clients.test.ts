@@ -12,7 +12,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
 import { createBubblewrapEnvironment } from "../../../environments/local/bubblewrap/index.ts";
 import { probeBubblewrap } from "../../../environments/local/bubblewrap/probe.ts";
-import { portOf } from "../egress/network.ts";
+import { certificate, portOf } from "../egress/network.ts";
 
 const run = promisify(execFile);
 const health = await probeBubblewrap();
@@ -90,30 +90,11 @@ describe.skipIf(!health.healthy)(
           return void response.end(content ?? "");
         }),
       );
-      const [key, cert] = [join(root, "key"), join(root, "cert")];
-      const subject = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1"];
-      await run("openssl", [
-        "req",
-        "-x509",
-        "-nodes",
-        "-days",
-        "1",
-        "-newkey",
-        "rsa:2048",
-        ...subject,
-        "-keyout",
-        key,
-        "-out",
-        cert,
-      ]);
-      secure = await listen(
-        createHttpsServer({ key: await readFile(key), cert: await readFile(cert) }, (_, response) =>
-          response.end("over TLS"),
-        ),
-      );
+      const { key, cert } = await certificate("127.0.0.1");
+      secure = await listen(createHttpsServer({ key, cert }, (_, response) => response.end("over TLS")));
       const workspace = join(root, "workspace");
       await mkdir(workspace);
-      await writeFile(join(workspace, "cert"), await readFile(cert));
+      await writeFile(join(workspace, "cert"), cert);
       environment = createBubblewrapEnvironment({
         workspace,
         stateDir: join(root, "state"),

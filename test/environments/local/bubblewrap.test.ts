@@ -19,12 +19,14 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, afterEach, describe, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
+import { HANDING_DOOR } from "../../../environments/egress/door.ts";
 import {
   type BubblewrapOptions,
   createBubblewrapEnvironment,
 } from "../../../environments/local/bubblewrap/index.ts";
 import { probeBubblewrap } from "../../../environments/local/bubblewrap/probe.ts";
 import { seccompFilter } from "../../../environments/local/bubblewrap/seccomp.ts";
+import { pidsOf, uniqueSleep } from "../../surfaces/processes.ts";
 import { portOf } from "../egress/network.ts";
 
 const root = await realpath(await mkdtemp(join(tmpdir(), "moorage-bubblewrap-")));
@@ -180,6 +182,40 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
     },
   );
 
+  it("security 2, 3: holds the file tools too, whatever a link in the workspace leads to", async () => {
+    const outside = await mkdtemp(join(root, "outside-"));
+    await writeFile(join(outside, "file"), "kept");
+    const { environment, run } = await make();
+    await run(
+      `ln -s ${outside} folder; ln -s ${outside}/file file; ln -s ${outside}/new dangling; ln -s file chain; ln -s /proc/self/root/${outside} proc`,
+    );
+    const { files } = environment;
+    for (const path of [
+      "folder/file",
+      "folder/new",
+      "file",
+      "dangling",
+      "chain",
+      "proc/file",
+      "folder/../file",
+    ]) {
+      const written = await files.writeFile(path, "changed").then(
+        () => "written",
+        () => "refused",
+      );
+      // A folder of the host that is covered may be made inside, where it is the sandbox's own and nobody else's.
+      expect([
+        path,
+        written,
+        await readFile(join(outside, "file"), "utf8"),
+        existsSync(join(outside, "new")),
+      ]).toEqual([path, expect.any(String), "kept", false]);
+    }
+    await files.remove("folder/file").catch(() => {});
+    await files.rename("folder/file", "taken").catch(() => {});
+    expect(await readdir(outside)).toEqual(["file"]);
+  });
+
   it("security 1: has one writable set, whatever working directory is asked for", async () => {
     const { environment } = await make();
     for (const cwd of ["/", "/etc", "/usr"]) {
@@ -265,6 +301,15 @@ await environment.processes.start("sleep 4321"); console.log("started"); setInte
     await environment.stop();
     expect(await readdir(workspace)).toEqual([]);
     expect(await readdir(join(stateDir, "local"))).toEqual([]);
+  });
+
+  it("security 25: end with the sandbox, also a daemon that left its session and dropped every variable", async () => {
+    const { environment, run } = await make();
+    const sleep = uniqueSleep();
+    await run(`env -i setsid -f sh -c 'exec ${sleep}' >/dev/null 2>&1`);
+    await expect.poll(() => pidsOf(sleep).length, { timeout: 10_000 }).toBe(1);
+    await environment.stop();
+    expect(pidsOf(sleep)).toEqual([]);
   });
 
   it("show a lost sandbox as lost, and get a new one", async () => {
@@ -381,6 +426,20 @@ except OSError: print("closed")
     }
   });
 
+  it("EG-20: is gone with a door that is killed, and comes back with what was decided before", async () => {
+    const { environment, run } = await make({ egress: { allow: ["allowed.test"] } });
+    expect((await run("curl -sS http://denied.test/")).output).toContain("EGRESS_DENIED");
+    await environment.setEgress({ allow: ["other.test"] });
+    const doors = await doorsOf(process.pid);
+    expect(doors.length).toBe(1);
+    for (const pid of doors) process.kill(pid, "SIGKILL");
+    await expect.poll(async () => (await environment.health()).healthy, { timeout: 10_000 }).toBe(false);
+    const back = await environment.exec("curl -sS http://allowed.test/");
+    expect(back.output).toContain("EGRESS_DENIED");
+    expect(back.notes[0]).toMatch(/^The sandbox is gone: .*a new one was made/);
+    expect(environment.info().egress).toMatchObject({ denied: 2 });
+  });
+
   it("shows the door's processes to nobody inside", async () => {
     const { run } = await make({ egress: { allow: ["allowed.test"] } });
     expect((await run("cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[n]et.createServer'")).output).toBe(
@@ -450,6 +509,22 @@ async function ancestors(pids: readonly number[]): Promise<number[]> {
     const stat = await readFile(`/proc/${pid}/stat`, "latin1");
     if (stat.includes("(bwrap)")) found.unshift(pid);
     pid = Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]);
+  }
+  return found;
+}
+
+/** Doors that open for descendants of a process. */
+async function doorsOf(ancestor: number): Promise<number[]> {
+  const found: number[] = [];
+  for (const name of await readdir("/proc")) {
+    const words = await readFile(`/proc/${name}/cmdline`, "utf8").catch(() => "");
+    // The layer outside of the door has its text among its arguments too.
+    if (!words.startsWith(`${process.execPath}\0-e\0${HANDING_DOOR}`)) continue;
+    for (let pid = Number(name); pid > 1; ) {
+      if (pid === ancestor) found.push(Number(name));
+      const stat: string = await readFile(`/proc/${pid}/stat`, "latin1").catch(() => "");
+      pid = Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1] ?? 0);
+    }
   }
   return found;
 }

@@ -1,4 +1,4 @@
-/** The suite on OpenSSH. Other login shells and servers have theirs among the slow tests. */
+/** The suite on OpenSSH with bash. */
 import { describePlace } from "./suite.ts";
 
 await describePlace({ name: "ssh, login shell bash", shell: "/bin/bash", server: "sshd" });

@@ -202,15 +202,20 @@ describe("hostKeyAlgorithms()", () => {
 describe("recordHostKey()", () => {
   it("adds one line, after a last line that has no end", async () => {
     writeFileSync(file, line("bax", B));
-    recordHostKey(settings(), A);
+    await recordHostKey(settings(), A);
     expect(readFileSync(file, "utf8")).toBe(`${line("bax", B)}\nbox ssh-ed25519 ${A.toString("base64")}\n`);
   });
 
   it("makes the file and its folder for the owner alone, and hashes names when asked", async () => {
     const deep = join(folder.path, "new", "known_hosts");
-    recordHostKey(settings({ knownHostsFiles: [deep], hashKnownHosts: true, hostKeyPort: 2201 }), A);
+    await recordHostKey(settings({ knownHostsFiles: [deep], hashKnownHosts: true, hostKeyPort: 2201 }), A);
     expect(readFileSync(deep, "utf8")).not.toContain("box");
     const known = await readKnownHost([deep], "[box]:2201");
     expect(known.keys.map(({ key: found }) => found)).toEqual([A]);
+  });
+
+  it("fails, and does not hang, where no folder can be made", async () => {
+    const nowhere = settings({ knownHostsFiles: ["/proc/moorage/ssh/known_hosts"] });
+    await expect(recordHostKey(nowhere, A)).rejects.toMatchObject({ code: "ENOENT" });
   });
 });

@@ -40,18 +40,21 @@ function makeNetwork(): Network {
   };
 }
 
-function networkObstacle(): string | null {
-  const obstacle = sshdObstacle();
-  if (obstacle !== null) return obstacle;
+/** That a machine makes no namespaces does not mean that ssh is not tested. */
+function networkIsThere(): boolean {
+  if (!canRun("ssh networks", sshdObstacle())) return false;
   try {
     makeNetwork()[Symbol.dispose]();
-    return null;
+    return true;
   } catch (error) {
-    return `no network namespace can be made: ${String(error)}`;
+    process.stderr.write(
+      `ssh networks: not tested here: no network namespace can be made: ${String(error)}\n`,
+    );
+    return false;
   }
 }
 
-describe.runIf(canRun("ssh networks", networkObstacle()))("a network", () => {
+describe.runIf(networkIsThere())("a network", () => {
   it("that is cut for a moment loses nothing", async () => {
     using network = makeNetwork();
     await using place = await makePlace({

@@ -15,6 +15,7 @@ import { connect as connectSocket, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { canTest } from "../../host/required.ts";
 
 /** Why no server can be started here; null when one can. */
 export function sshdObstacle(...programs: readonly string[]): string | null {
@@ -25,10 +26,9 @@ export function sshdObstacle(...programs: readonly string[]): string | null {
   return missing.length > 0 ? `not installed: ${missing.join(", ")}` : null;
 }
 
-/** Prints why a file's tests do not run. @returns whether they do */
+/** Whether a file's tests run; see `canTest`. */
 export function canRun(subject: string, obstacle: string | null): boolean {
-  if (obstacle !== null) process.stderr.write(`${subject}: not tested here: ${obstacle}\n`);
-  return obstacle === null;
+  return canTest("ssh", subject, obstacle);
 }
 
 function exists(path: string): boolean {
@@ -134,6 +134,15 @@ export function processesWith(text: string): number[] {
       }),
     )
     .map(Number);
+}
+
+/** For messages. */
+export function describeProcess(pid: number): string {
+  try {
+    return `${pid} ${readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ").slice(0, 300)}`;
+  } catch {
+    return `${pid}, which has just ended`;
+  }
 }
 
 export interface SshdOptions {

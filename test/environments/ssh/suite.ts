@@ -7,6 +7,7 @@ import { dropbear, dropbearObstacle } from "./dropbear.ts";
 import {
   type Account,
   canRun,
+  describeProcess,
   makeAccount,
   makeKey,
   processesWith,
@@ -30,7 +31,20 @@ export interface SuitePlace {
   /** Shell that runs commands. @default the best there is */
   readonly commands?: "sh";
   readonly gaps?: Conformance["gaps"];
+  /** @default all */
+  readonly areas?: Conformance["areas"];
 }
+
+export const FISH: SuitePlace = { name: "ssh, login shell fish", shell: "/usr/bin/fish", server: "sshd" };
+export const TCSH: SuitePlace = { name: "ssh, login shell tcsh", shell: "/bin/tcsh", server: "sshd" };
+export const DROPBEAR: SuitePlace = {
+  name: "ssh, dropbear",
+  shell: "/bin/bash",
+  server: "dropbear",
+  gaps: {
+    "/dev/stdout and /dev/stderr can be opened": "dropbear makes the pipes as root, for root alone to open",
+  },
+};
 
 /** The account is nobody special, so what only root may do is not asked. */
 const GAPS: NonNullable<Conformance["gaps"]> = {
@@ -57,8 +71,9 @@ export async function describePlace(place: SuitePlace): Promise<void> {
     },
     ...(obstacle !== null && { unavailable: obstacle }),
     gaps: { ...GAPS, ...place.gaps },
+    ...(place.areas && { areas: place.areas }),
     facts: {
-      leftovers: async ({ id }) => processesWith(`MOORAGE_WORKER=${id}.`).map((pid) => `process ${pid}`),
+      leftovers: async ({ id }) => processesWith(`MOORAGE_WORKER=${id}.`).map(describeProcess),
     },
   });
 }
