@@ -8,10 +8,9 @@ import {
   localEnvironment,
   temporaryFolder,
 } from "./environments.ts";
-import { amount, type Figure, type Measured } from "./measure.ts";
+import { amount, type Figure, type Measured, peakGrowth } from "./measure.ts";
 
 const FLOOD_BYTES = 1024 ** 3;
-const SAMPLE_MS = 20;
 
 type Place = "local" | "docker";
 
@@ -46,18 +45,13 @@ async function flood(place: Place): Promise<number> {
   await using session = await environment.openSession();
   // Code and buffers of ordinary work are there before it counts.
   for (let index = 0; index < 20; index += 1) await session.exec("head -c 300000 /dev/zero | tr '\\0' x");
-  const before = process.memoryUsage.rss();
-  let most = before;
-  const sampler = setInterval(() => {
-    most = Math.max(most, process.memoryUsage.rss());
-  }, SAMPLE_MS);
-  const result = await session.exec(
-    `yes 'a line of output, sixty-four bytes long, like those of a build.' | head -c ${FLOOD_BYTES}`,
-  );
-  clearInterval(sampler);
-  expectEqual(result.exitCode, 0);
-  expectEqual(result.truncated.output?.totalBytes, FLOOD_BYTES);
-  return (most - before) / 1024 / 1024;
+  return await peakGrowth(async () => {
+    const result = await session.exec(
+      `yes 'a line of output, sixty-four bytes long, like those of a build.' | head -c ${FLOOD_BYTES}`,
+    );
+    expectEqual(result.exitCode, 0);
+    expectEqual(result.truncated.output?.totalBytes, FLOOD_BYTES);
+  });
 }
 
 const [, main, place] = process.argv;

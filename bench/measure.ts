@@ -56,6 +56,23 @@ export function amount(value: number, runs = 1): Measured {
   return { value, ours: value, baseline: null, runs };
 }
 
+const SAMPLE_MS = 20;
+
+/** @returns MiB by which the resident memory grew at most during the work */
+export async function peakGrowth(work: () => Promise<void>): Promise<number> {
+  const before = process.memoryUsage.rss();
+  let most = before;
+  const sampler = setInterval(() => {
+    most = Math.max(most, process.memoryUsage.rss());
+  }, SAMPLE_MS);
+  try {
+    await work();
+  } finally {
+    clearInterval(sampler);
+  }
+  return (most - before) / 1024 / 1024;
+}
+
 async function timed({ before, run, after }: Side): Promise<number> {
   await before?.();
   const startedAt = performance.now();

@@ -10,8 +10,8 @@ import { Checkpoints } from "../src/checkpoints/checkpoints.ts";
 import { expectEqual, type TemporaryFolder, temporaryFolder } from "./environments.ts";
 import { type Figure, paired } from "./measure.ts";
 
-const FILES = 10_000;
-const PER_FOLDER = 100;
+export const FILES = 10_000;
+export const PER_FOLDER = 100;
 const CHANGED = 10;
 const run = promisify(execFile);
 
@@ -146,7 +146,7 @@ export const figures: readonly Figure[] = [
       const before = (environment: BaseEnvironment) => ({
         run: async () => {
           const call = { reason: "before write_file", callId: "bench", cwd: environment.workspace };
-          expectEqual((await checkpoints.beforeFiles(environment, ["0/0"], call)).note, null);
+          expectEqual((await checkpoints.beforeFiles(environment, ["0/0"], call))?.note, null);
         },
       });
       return await paired(before(there), before(here), 60);
@@ -166,7 +166,7 @@ function fileAt(root: string, index: number): string {
   return join(root, String(Math.floor(index / PER_FOLDER)), String(index % PER_FOLDER));
 }
 
-async function makeTree(folder: TemporaryFolder, files: number, name = "tree"): Promise<string> {
+export async function makeTree(folder: TemporaryFolder, files: number, name = "tree"): Promise<string> {
   const root = join(folder.path, name);
   for (let index = 0; index < files; index += 1) {
     if (index % PER_FOLDER === 0) await mkdir(join(root, String(index / PER_FOLDER)), { recursive: true });

@@ -158,6 +158,8 @@ export interface ProcessInfo {
   readonly stdinOpen: boolean;
   /** Bytes in the log so far. */
   readonly logBytes: number;
+  /** Whether output beyond `limits.processLogMaxBytes` was dropped. */
+  readonly logTruncated: boolean;
 }
 
 export interface LogSlice {
@@ -321,7 +323,7 @@ export type FileChange =
  */
 export interface EnvironmentFiles {
   readFile(path: string, options?: ReadOptions): Promise<FileContent>;
-  /** Reads lines without loading the file, of any size. */
+  /** Reads lines without loading the file, of any size; one of more than 256 MiB that begins as a binary is FILE_BINARY. */
   readLines(path: string, options?: LinesOptions): Promise<FileLines>;
   /**
    * Replaces the whole content in one step seen by others: temporary file beside it, rename. Follows a link to

@@ -23,6 +23,11 @@ export interface CallOptions {
   readonly abortSignal?: AbortSignal;
   /** A foreground command that lasts longer becomes a background process, milliseconds. @default never */
   readonly yieldMs?: number;
+  /**
+   * Names what the call belongs to, such as one answer of a model. With `checkpoints: {each: "turn"}` all calls of a turn
+   * share the checkpoint that was taken before its first change. @default the call is a turn of its own
+   */
+  readonly turn?: string;
   /** Told that the call is alive. Must not throw. */
   readonly onProgress?: (progress: ToolProgress) => void;
 }

@@ -81,6 +81,17 @@ export const CONFIG = z.strictObject({
     .record(z.string(), z.array(z.string()))
     .optional()
     .describe("Toolsets made of other toolsets, by name."),
+  checkpoints: z
+    .strictObject({
+      each: z
+        .enum(["call", "turn", "never"])
+        .optional()
+        .describe(
+          "How often files are kept before they change: before each call that can change them, once before the first such call of a turn, or never. Default: call.",
+        ),
+    })
+    .optional()
+    .describe("What can be undone."),
   toolFolders: z
     .array(z.string())
     .optional()

@@ -4,6 +4,7 @@ export type * from "../environments/base.ts";
 export { BaseEnvironment } from "../environments/base.ts";
 export type { EnvironmentSpec } from "../environments/spec.ts";
 export type { SyncOptions, SyncReport } from "../environments/sync/mirror.ts";
+export type { FolderWatch, WatchOptions } from "../environments/sync/watch.ts";
 export {
   type CallOptions,
   type CallResult,

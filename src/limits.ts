@@ -105,6 +105,9 @@ export const limits = {
   /** Scanning, hashing or moving one folder, milliseconds. */
   treeTimeoutMs: 30 * 60_000,
 
+  /** Between two runs of a mirror that goes on, milliseconds: what is saved here is there before it is asked for. */
+  syncWatchMs: 1_000,
+
   /** A file that a checkpoint holds, bytes; larger ones are listed as left out. */
   checkpointFileMaxBytes: 32 * 1024 * 1024,
   /** Looking at and storing a tree before one command, milliseconds; what is not done by then is listed as left out. */

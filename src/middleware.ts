@@ -13,6 +13,8 @@ export interface CallInProgress {
   readonly environment: BaseEnvironment | null;
   readonly environmentName: string | null;
   readonly abortSignal: AbortSignal;
+  /** What the call belongs to, by `CallOptions.turn`; else its own id. */
+  readonly turn: string;
   /** cwd of the caller's session, without opening one. */
   cwd(): string;
   /**

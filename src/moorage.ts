@@ -2,6 +2,7 @@
  * The composition root: joins environments, tools and the pipeline into one object. The only file that knows them
  * all.
  */
+import { randomUUID } from "node:crypto";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createEnvironment } from "../environments/backends.ts";
@@ -9,6 +10,7 @@ import { BaseEnvironment, type CommonOptions, type Health } from "../environment
 import { takeCredentials } from "../environments/egress/held.ts";
 import type { Egress, SpecOptions } from "../environments/spec.ts";
 import type { SyncOptions, SyncReport } from "../environments/sync/mirror.ts";
+import type { FolderWatch, WatchOptions } from "../environments/sync/watch.ts";
 import { AvailabilityCache, type AvailabilityChange } from "./availability.ts";
 import type { CallOptions, CallResult, ToolCall } from "./call.ts";
 import { type CheckpointSettings, Checkpoints } from "./checkpoints/checkpoints.ts";
@@ -54,7 +56,7 @@ export interface MoorageOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** `stop` leaves environments and their background processes for the next one of the same name. @default false */
   readonly keep?: boolean;
-  /** Checkpoints before calls that can change files; false for none. @default on */
+  /** Checkpoints before calls that can change files; false for none. @default what the configuration says, else on */
   readonly checkpoints?: boolean | CheckpointSettings;
   /** Functions around every call, outermost first. */
   readonly middleware?: readonly Middleware[];
@@ -70,6 +72,10 @@ export interface SyncCallOptions extends Omit<SyncOptions, "stateDir"> {
   readonly environment?: string;
 }
 
+export interface WatchFolderOptions
+  extends Omit<SyncCallOptions, "dryRun" | "abortSignal" | "onProgress">,
+    WatchOptions {}
+
 export interface Moorage extends AsyncDisposable {
   /** Names of the environments; the first one is the default. */
   readonly environments: readonly string[];
@@ -79,7 +85,7 @@ export interface Moorage extends AsyncDisposable {
   tools<Format extends keyof ToolFormats>(format: Format): Promise<ListedTools<Format>>;
   /** Runs one call through the whole pipeline. Never rejects for what a model or an environment did. */
   call(call: ToolCall, options?: CallOptions): Promise<CallResult>;
-  /** Runs calls in order; results come in call order. After an abort the rest answer `ABORTED`. */
+  /** Runs calls in order, as one turn; results come in call order. After an abort the rest answer `ABORTED`. */
   batch(calls: readonly ToolCall[], options?: CallOptions): Promise<readonly CallResult[]>;
   /**
    * Brings an environment up before its first use; a failure shows in the listing of tools.
@@ -99,6 +105,11 @@ export interface Moorage extends AsyncDisposable {
    * @param folder absolute, or relative to the cwd
    */
   sync(folder: string, options: SyncCallOptions): Promise<SyncReport>;
+  /**
+   * Mirrors a folder again and again until it is disposed, or the runtime stops. A run that fails is told and the next
+   * one comes all the same.
+   */
+  watchFolder(folder: string, options: WatchFolderOptions): Promise<FolderWatch>;
   /** Asks every environment now, side by side. */
   health(): Promise<Readonly<Record<string, Health>>>;
   /** @returns a function that takes the listener off */
@@ -134,7 +145,17 @@ export async function createMoorage(options: MoorageOptions): Promise<Moorage> {
     };
     const isEnabled = chooseToolsets(choice, toolsets);
     const places = await makeEnvironments(options, config, state, events);
-    return new Runtime({ options, registry, isEnabled, places, events, stopServing, state });
+    const checkpointsEach = config.checkpoints?.each ?? "call";
+    return new Runtime({
+      options,
+      registry,
+      isEnabled,
+      places,
+      events,
+      stopServing,
+      state,
+      checkpointsEach,
+    });
   } catch (error) {
     stopServing();
     throw error;
@@ -181,6 +202,8 @@ interface RuntimeParts {
   readonly stopServing: () => void;
   /** The state folder. */
   readonly state: string;
+  /** What the configuration says of how often checkpoints are taken. */
+  readonly checkpointsEach: "call" | "turn" | "never";
 }
 
 class Runtime implements Moorage {
@@ -198,14 +221,25 @@ class Runtime implements Moorage {
   readonly #stopListening: () => void;
   readonly #stopNoting: () => void;
   readonly #stopServing: () => void;
+  readonly #watches = new Set<FolderWatch>();
   readonly #running = new Set<Promise<unknown>>();
   #watching = false;
   #stopped: Promise<void> | null = null;
 
-  constructor({ options, registry, isEnabled, places, events, stopServing, state }: RuntimeParts) {
+  constructor({
+    options,
+    registry,
+    isEnabled,
+    places,
+    events,
+    stopServing,
+    state,
+    checkpointsEach,
+  }: RuntimeParts) {
     this.#state = state;
-    const { checkpoints = true } = options;
-    this.checkpoints = new Checkpoints(state, typeof checkpoints === "boolean" ? {} : checkpoints);
+    const settings = typeof options.checkpoints === "object" ? options.checkpoints : {};
+    this.checkpoints = new Checkpoints(state, settings);
+    const each = options.checkpoints === false ? "never" : (settings.each ?? checkpointsEach);
     this.#stopServing = stopServing;
     this.environments = [...places.keys()];
     this.#places = places;
@@ -230,7 +264,7 @@ class Runtime implements Moorage {
       // Innermost: a checkpoint is of what is about to happen, after everything else had its say.
       middleware: [
         ...(options.middleware ?? []),
-        ...(checkpoints === false ? [] : [checkpointMiddleware(this.checkpoints)]),
+        ...(each === "never" ? [] : [checkpointMiddleware(this.checkpoints, each)]),
       ],
       events,
       clock: this.#clock,
@@ -260,7 +294,8 @@ class Runtime implements Moorage {
 
   async batch(calls: readonly ToolCall[], options?: CallOptions): Promise<readonly CallResult[]> {
     const results: CallResult[] = [];
-    for (const call of calls) results.push(await this.call(call, options));
+    const turn = options?.turn ?? randomUUID();
+    for (const call of calls) results.push(await this.call(call, { ...options, turn }));
     return results;
   }
 
@@ -287,6 +322,18 @@ class Runtime implements Moorage {
   async sync(folder: string, { environment, ...options }: SyncCallOptions): Promise<SyncReport> {
     const { mirror } = await import("../environments/sync/mirror.ts");
     return mirror(resolve(folder), this.environment(environment), { ...options, stateDir: this.#state });
+  }
+
+  async watchFolder(folder: string, options: WatchFolderOptions): Promise<FolderWatch> {
+    const { intervalMs, onReport, onFailure, ...sync } = options;
+    const { watchFolder } = await import("../environments/sync/watch.ts");
+    const watch = watchFolder((abortSignal) => this.sync(folder, { ...sync, abortSignal }), {
+      ...pickDefined("intervalMs", intervalMs),
+      ...pickDefined("onReport", onReport),
+      ...pickDefined("onFailure", onFailure),
+    });
+    this.#watches.add(watch);
+    return watch;
   }
 
   async health(): Promise<Readonly<Record<string, Health>>> {
@@ -321,6 +368,7 @@ class Runtime implements Moorage {
     this.#stopping.abort();
     await Promise.all(this.#running);
     this.#stopServing();
+    await Promise.all([...this.#watches].map((watch) => watch[Symbol.asyncDispose]()));
     // Everything is stopped before anything is reported: one failure must not keep the others alive.
     const ours = [...this.#places.values()].filter(({ isOurs }) => isOurs);
     const outcomes = [

@@ -150,6 +150,7 @@ export class Pipeline {
       get arguments() {
         return checked;
       },
+      turn: course.options.turn ?? course.callId,
       cwd: () => (environment ? sessions.cwd(environment, course.caller) : "/"),
       replaceArguments: async (raw) => {
         checked = await checkArguments(registered, parseArguments(raw, tool.name));

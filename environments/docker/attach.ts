@@ -91,7 +91,9 @@ const END_SCRIPT = `
 round=0
 while [ $round -lt 20 ]; do
   round=$((round + 1)) left=
-  for file in $(grep -lsF "$1" /proc/[0-9]*/environ); do
+  # By tr, since the grep of BusyBox sees nothing after a NUL.
+  for file in /proc/[0-9]*/environ; do
+    [ -r "$file" ] && tr '\\000' '\\n' <"$file" 2>/dev/null | grep -qxF -e "$1" || continue
     pid=\${file#/proc/} pid=\${pid%/environ}
     kill -9 "$pid" 2>/dev/null && left=1
   done

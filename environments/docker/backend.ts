@@ -297,6 +297,13 @@ export class DockerBackend implements ShellBackend {
         };
       }
     }
+    const again = state === "full" ? await this.#startAgain(old) : null;
+    if (again) {
+      await this.#use(again);
+      return {
+        note: `Container "${name}" had no room for another process and was started anew; its running processes are lost`,
+      };
+    }
     const left = await old.remove().then(
       () => "",
       (error: unknown) => `; ${toMoorageError(error).message}`,
@@ -304,6 +311,24 @@ export class DockerBackend implements ShellBackend {
     this.#remade = await this.#obtain(() => {});
     await this.#use(this.#remade);
     return { note: `Container "${name}" was ${state} from outside and a new one was made; ${LOST}${left}` };
+  }
+
+  /** With the same files; null when it does not come up. */
+  async #startAgain(old: DockerContainer): Promise<DockerContainer | null> {
+    const { name, id } = old.facts;
+    await old.detach();
+    try {
+      await this.#client.call(
+        `stop container "${name}"`,
+        (docker, abortSignal) => docker.getContainer(id).stop({ t: 0, abortSignal }),
+        { container: id },
+      );
+    } catch (error) {
+      // What cannot be stopped is removed, which is told when that fails too.
+      if (!isMoorageError(error)) throw error;
+      return null;
+    }
+    return await revive(this.#client, this.#settings, id, true);
   }
 
   /** Its owner may have made another of that name. */
@@ -323,13 +348,16 @@ export class DockerBackend implements ShellBackend {
   }
 }
 
-type ContainerState = "works" | "paused" | "stopped" | "removed" | "broken";
+/** `full`: the limit of processes is reached, as after a fork bomb. */
+type ContainerState = "works" | "paused" | "stopped" | "removed" | "broken" | "full";
 
 async function stateOf(container: DockerContainer): Promise<ContainerState> {
   try {
     const { State } = await container.inspect(limits.dockerRequestTimeoutMs);
     if (State.Paused) return "paused";
     if (!State.Running) return "stopped";
+    // Asked of the engine: that a shell could be started this once would prove nothing.
+    if (container.facts.owned && (await container.isFull())) return "full";
     return (await works(container)) ? "works" : "broken";
   } catch (error) {
     if (isMoorageError(error, "CONTAINER_MISSING")) return "removed";

@@ -24,6 +24,8 @@ export interface RunResult {
   readonly stdout: string;
 }
 
+/** A place whose processes die of the limit and are started again is never quite full. */
+const FULL_SHARE = 0.8;
 /** Output of our own small commands is a line or two. */
 const RUN_MAX_BYTES = 64 * 1024;
 
@@ -127,6 +129,21 @@ export class DockerContainer {
   /** @throws {MoorageError} CONTAINER_MISSING, DOCKER_* */
   inspect(timeoutMs?: number): Promise<Dockerode.ContainerInspectInfo> {
     return inspectContainer(this.client, this.facts.id, timeoutMs);
+  }
+
+  /**
+   * Whether it runs nearly as many processes as it may; false when the engine does not tell.
+   * @throws {MoorageError} CONTAINER_MISSING, DOCKER_*
+   */
+  async isFull(): Promise<boolean> {
+    const stats = await this.client.call(
+      `count the processes of container "${this.facts.name}"`,
+      // The library's types know no answer without a stream.
+      (docker) => docker.getContainer(this.facts.id).stats({ stream: false, "one-shot": true }),
+      { timeoutMs: limits.dockerRequestTimeoutMs, container: this.facts.id },
+    );
+    const { current = 0, limit = 0 } = stats.pids_stats ?? {};
+    return limit > 0 && current >= limit * FULL_SHARE;
   }
 
   /** Lets go of it without touching it. */

@@ -95,6 +95,10 @@ class ExecStream implements ShellStream {
   /** Whether the connection has ended, while the exit code is still asked for. */
   #sourceOver = false;
   #lastWriteAt = Number.NEGATIVE_INFINITY;
+  /** Bytes that the connection was given and did not take yet. */
+  #givenBytes = 0;
+  /** When the container had ended, as it was asked after; null when that is not known. */
+  #lostAt: number | null = null;
   #pausedTimer: NodeJS.Timeout | undefined;
   #onUnpaused: (() => void) | null = null;
 
@@ -175,15 +179,17 @@ class ExecStream implements ShellStream {
     }
     this.#undelivered = false;
     this.#lastWriteAt = performance.now();
-    if (duplex.write(chunk)) {
-      done();
-      return;
-    }
+    this.#givenBytes = chunk.length;
     const go = () => {
       duplex.off("drain", go);
       duplex.off("close", go);
+      this.#givenBytes = 0;
       done();
     };
+    if (duplex.write(chunk)) {
+      go();
+      return;
+    }
     duplex.on("drain", go);
     duplex.on("close", go);
   }
@@ -215,6 +221,8 @@ class ExecStream implements ShellStream {
   async #containerGone(loss: ContainerLoss): Promise<void> {
     // A program that ended just before is told as ended.
     await delay(limits.drainMs);
+    // For its time; that it is lost is known, and an engine that does not answer says nothing else.
+    await this.#askLoss().catch(() => null);
     this.#lose(this.#lossError(loss));
   }
 
@@ -238,7 +246,8 @@ class ExecStream implements ShellStream {
   async #endOrLose(exitCode: number): Promise<void> {
     if (exitCode === 137) {
       for (let look = 0; look < 2; look += 1) {
-        const loss = this.#target.watch.loss ?? (await this.#askLoss());
+        const asked = await this.#askLoss();
+        const loss = this.#target.watch.loss ?? asked;
         if (loss) return this.#lose(this.#lossError(loss));
         if (look === 0) await delay(limits.drainMs);
       }
@@ -247,11 +256,14 @@ class ExecStream implements ShellStream {
   }
 
   async #askLoss(): Promise<ContainerLoss | null> {
-    const { client, containerId, name } = this.#target;
+    const { client, containerId, name, watch } = this.#target;
     try {
       const { State } = await client.call(`inspect container "${name}"`, (docker, abortSignal) =>
         docker.getContainer(containerId).inspect({ abortSignal }),
       );
+      if (State.Running && !watch.loss) return null;
+      // The event's own time can be later than what the container's users are told.
+      this.#lostAt = watch.localTime(Date.parse(State.FinishedAt));
       return State.Running ? null : "stopped";
     } catch (error) {
       if (isMoorageError(error, "CONTAINER_MISSING")) return "removed";
@@ -305,6 +317,11 @@ class ExecStream implements ShellStream {
   }
 
   #lossError(loss: ContainerLoss): MoorageError {
+    const lostAt = Math.min(
+      ...[this.#lostAt, this.#target.watch.lostAt].map((at) => at ?? Number.POSITIVE_INFINITY),
+    );
+    // Its news came too late to hold the write back, but nobody was there to take it.
+    if (this.#lastWriteAt > lostAt) this.#undelivered = true;
     const text = `Container "${this.#target.name}" was ${loss} while a program ran in it`;
     return new MoorageError("ENVIRONMENT_LOST", text, this.#about());
   }
@@ -315,8 +332,9 @@ class ExecStream implements ShellStream {
   }
 
   #about() {
-    const details = { container: this.#target.containerId, ...(this.#undelivered && { undelivered: true }) };
-    return { details };
+    // What waits behind the bytes that the connection was given was never sent either.
+    const undelivered = this.#undelivered || this.stdin.writableLength > this.#givenBytes;
+    return { details: { container: this.#target.containerId, ...(undelivered && { undelivered }) } };
   }
 
   #lose(error: MoorageError): void {

@@ -33,6 +33,7 @@ export class ContainerWatch {
   readonly #outOfMemoryAt: number[] = [];
   #paused = false;
   #loss: ContainerLoss | null = null;
+  #lostAt: number | null = null;
   #stream: Readable | null = null;
   #closed = false;
   #attempts = 0;
@@ -49,6 +50,11 @@ export class ContainerWatch {
   /** Set once its programs are known to be gone; a restarted container needs a new watch. */
   get loss(): ContainerLoss | null {
     return this.#loss;
+  }
+
+  /** When its programs were gone at the latest, as performance.now counts; null when they are not or it is not known. */
+  get lostAt(): number | null {
+    return this.#lostAt;
   }
 
   /** Connects, then learns the present state. Failures are not thrown: the watch goes on trying. */
@@ -117,6 +123,7 @@ export class ContainerWatch {
       return;
     }
     const attributes = event.Actor?.Attributes ?? {};
+    const at = this.localTime((event.timeNano ?? 0) / 1e6);
     switch (event.Action) {
       case "exec_die":
         for (const [listener, execId] of [...this.#listeners]) {
@@ -130,21 +137,24 @@ export class ContainerWatch {
         this.#setPaused(false);
         break;
       case "oom":
-        this.#outOfMemoryAt.push(this.#localTime(event.timeNano));
+        this.#outOfMemoryAt.push(at);
         if (this.#outOfMemoryAt.length > 100) this.#outOfMemoryAt.shift();
         break;
       case "die":
-        this.#lose("stopped");
+        this.#lose("stopped", at);
         break;
       case "destroy":
-        this.#lose("removed");
+        this.#lose("removed", at);
         break;
     }
   }
 
-  /** When it happened by our clock. Only an engine on this machine has the same; of others the arrival counts. */
-  #localTime(timeNano: number | undefined): number {
-    const age = this.#client.endpoint.local && timeNano ? Date.now() - timeNano / 1e6 : 0;
+  /**
+   * When it happened, as performance.now counts. Only an engine on this machine has our clock; of others the arrival
+   * counts.
+   */
+  localTime(engineTimeMs: number): number {
+    const age = this.#client.endpoint.local && engineTimeMs > 0 ? Date.now() - engineTimeMs : 0;
     return performance.now() - Math.max(0, age);
   }
 
@@ -154,9 +164,10 @@ export class ContainerWatch {
     for (const listener of [...this.#listeners.keys()]) paused ? listener.paused?.() : listener.unpaused?.();
   }
 
-  #lose(loss: ContainerLoss): void {
+  #lose(loss: ContainerLoss, at: number | null = null): void {
     if (this.#loss === "removed" || this.#loss === loss) return;
     this.#loss = loss;
+    this.#lostAt ??= at;
     for (const listener of [...this.#listeners.keys()]) listener.gone?.(loss);
   }
 

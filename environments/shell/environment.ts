@@ -38,6 +38,7 @@ import {
   abortedResult,
   checkCommand,
   checkOptions,
+  checkVariables,
   type RunnerHost,
   type RunOutcome,
   type RunRequest,
@@ -118,6 +119,7 @@ class ShellEnvironment extends BaseEnvironment {
         `Cannot use "${options.id}" as an environment's id: 1 to 64 letters, digits, "_" and "-"`,
       );
     }
+    checkVariables(options.env ?? {});
     this.id = options.id ?? randomEnvironmentId();
     this.#backend = backend;
     this.#options = options;
@@ -458,14 +460,16 @@ class ShellEnvironment extends BaseEnvironment {
       },
       keepNotes: (notes) => this.#keepNotes(notes),
       endTree: (worker) => this.#endTree(worker),
-      leftBehind: async (worker, orphans, own) => {
-        const others = orphans.filter((pid) => !own.includes(pid));
-        const owned = [
-          ...own,
-          ...(others.length > 0 ? await ownedOrphans(this.#system, worker, others) : []),
-        ];
-        return owned.length === 0 ? [] : this.#findTree(worker, owned);
-      },
+      leftBehind: (worker, orphans, own) =>
+        this.#afterRecovery(async () => {
+          const others = orphans.filter((pid) => !own.includes(pid));
+          const owned = [
+            ...own,
+            ...(others.length > 0 ? await ownedOrphans(this.#system, worker, others) : []),
+          ];
+          return owned.length === 0 ? [] : this.#findTree(worker, owned);
+        }),
+      takeNotes: () => this.#pendingNotes.splice(0),
       gone: (worker) => this.#gone(worker),
       adopt: (yielded) => this.#adopt(yielded),
       explainExit: async (exitCode, startedAt) =>
@@ -475,12 +479,28 @@ class ShellEnvironment extends BaseEnvironment {
   }
 
   #endTree(worker: CallWorker): Promise<LeftProcess[]> {
-    return endTree(this.#system, {
-      marker: worker.marker,
-      sinceTicks: worker.sinceTicks ?? null,
-      ...(worker.alive &&
-        worker.shellPid !== null && { exceptPids: [worker.shellPid], sincePid: worker.shellPid }),
-    });
+    return this.#afterRecovery(() =>
+      endTree(this.#system, {
+        marker: worker.marker,
+        sinceTicks: worker.sinceTicks ?? null,
+        ...(worker.alive &&
+          worker.shellPid !== null && { exceptPids: [worker.shellPid], sincePid: worker.shellPid }),
+      }),
+    );
+  }
+
+  /** Tries a request of ours again where it failed because the place is full of processes, say, and was brought back. */
+  async #afterRecovery<Result>(request: () => Promise<Result>): Promise<Result> {
+    try {
+      return await request();
+    } catch (error) {
+      if (this.#stopped || !isMoorageError(error)) throw error;
+      const generation = this.#generation;
+      const note = await this.#recover(error);
+      if (note === null && this.#generation === generation) throw error;
+      if (note !== null && !this.#pendingNotes.includes(note)) this.#keepNotes([note]);
+      return await request();
+    }
   }
 
   async #findTree(worker: CallWorker, pids: readonly number[] = []): Promise<readonly LeftProcess[]> {
@@ -528,8 +548,7 @@ class ShellEnvironment extends BaseEnvironment {
       endTree: (worker) => this.#endTree(worker),
       signalTree: async (worker, signal) => {
         const pids = (await this.#findTree(worker)).map(({ pid }) => pid);
-        if (pids.length > 0)
-          await this.#system.run(`kill -s ${signal.replace(/^SIG/, "")} ${pids.join(" ")} 2>/dev/null; :`);
+        if (pids.length > 0) await this.#system.run(`kill -s ${signal} ${pids.join(" ")} 2>/dev/null; :`);
       },
       listening: (port) => this.#shellProcesses.listening(port),
     });

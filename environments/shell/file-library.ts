@@ -197,14 +197,22 @@ __moor_hash() {
 # Prints ./$name from its 64 KiB block $1 on; dd seeks there.
 __moor_blocks() { dd if="./$name" bs=65536 skip="$1" 2>/dev/null; }
 
+# Whether ./$name begins with text of no encoding: a NUL in its first 4 KiB, and no mark of UTF-16.
+__moor_binary() {
+  case $(head -c 2 "./$name" | od -An -tx1) in *"ff fe"*|*"fe ff"*) return 1 ;; esac
+  [ "$(head -c 4096 "./$name" | tr -d '\000' | wc -c)" -lt 4096 ]
+}
+
 # __moor_lines PATH FIRST LIMIT MAX HASHMAX: real path, NUL, status, line count, first line, hash or -, newline,
-# lines, cut after MAX + 1 bytes. No line is ever held in memory by the programs used, so length does not matter.
+# lines, cut after MAX + 1 bytes. Lines of a binary file too large for a hash are not counted: that takes long. No line is ever held in memory by the programs used, so length does not matter.
 __moor_lines() {
   __moor_file "$1"
   first=$2 limit=$3 max=$4 hash_max=$5 IFS=' '
   status=$(__moor_stat -L) || exit
   set -- $status
-  size=$3 total=$(wc -l <"./$name") hash=-
+  size=$3
+  if [ "$size" -gt "$hash_max" ] && [ "$first" -ge 0 ] && __moor_binary; then __moor_fail BINARY; fi
+  total=$(wc -l <"./$name") hash=-
   if [ "$size" -gt 0 ]; then
     last=$(dd if="./$name" bs=1 skip="$((size - 1))" count=1 2>/dev/null; printf x)
     [ "$last" = "\${__moor_newline}x" ] || total=$((total + 1))

@@ -6,6 +6,7 @@ import type { FileContent, FileLines, LinesOptions, ReadOptions } from "../base.
 import { fileError } from "./file-path.ts";
 import { type FileContext, runFile, takeField } from "./file-run.ts";
 import { needStatus } from "./file-stat.ts";
+import { checkWhole } from "./runner.ts";
 import type { SystemRunOptions } from "./stream.ts";
 
 /** A file up to this size is fetched whole for a range of lines, because that costs fewer programs, bytes. */
@@ -170,10 +171,9 @@ function runOptions(maxBytes: number, abortSignal: AbortSignal | undefined): Sys
 }
 
 function checkInteger(name: string, value: number): void {
-  if (!Number.isSafeInteger(value)) throw new RangeError(`${name} must be an integer, not ${value}`);
+  checkWhole(name, value, Number.NEGATIVE_INFINITY);
 }
 
 function checkCount(name: string, value: number): void {
-  checkInteger(name, value);
-  if (value < 0) throw new RangeError(`${name} must not be negative, but is ${value}`);
+  checkWhole(name, value, 0);
 }

@@ -68,6 +68,7 @@ const FAILURES: Readonly<Record<string, readonly [ErrorCode, string]>> = {
   UNREACHABLE: ["PATH_INVALID", "it lies outside the environment's root"],
   DOTS: ["FILE_MISSING", "no such file or directory"],
   DIR: ["FILE_IS_DIRECTORY", "is a directory"],
+  BINARY: ["FILE_BINARY", "it is binary, and too large to count its lines"],
   SPECIAL: ["FILE_NOT_REGULAR", "not a regular file"],
   EXISTS: ["FILE_EXISTS", "it exists"],
   PRESENT: ["FILE_CHANGED", "it exists"],

@@ -1,6 +1,7 @@
 /** Writing: one round trip, seen by others in one step. */
 import { isUtf8 } from "node:buffer";
 import { randomBytes } from "node:crypto";
+import { MoorageError } from "../../src/errors.ts";
 import type { WriteOptions, WriteReceipt } from "../base.ts";
 import { fileError } from "./file-path.ts";
 import { contentHash } from "./file-read.ts";
@@ -110,7 +111,10 @@ function toBytes(data: string | Uint8Array, path: string): Uint8Array {
 function modeText(mode: number | undefined): string {
   if (mode === undefined) return "-";
   if (!Number.isInteger(mode) || mode < 0 || mode > 0o7777) {
-    throw new RangeError(`mode must be between 0 and 0o7777, not ${mode}`);
+    throw new MoorageError(
+      "INVALID_ARGUMENTS",
+      `Cannot write: mode must be between 0 and 0o7777, not ${mode}`,
+    );
   }
   return mode.toString(8).padStart(4, "0");
 }

@@ -61,7 +61,7 @@ export class FrameSplitter {
 
   /** What was held back, once the stream has ended and it can no longer become a frame. */
   flush(): Buffer {
-    const held = this.#held;
+    const held = this.#body === null ? this.#held : NOTHING;
     this.#held = NOTHING;
     return held;
   }

@@ -4,9 +4,31 @@ import type { CallWorker } from "./worker.ts";
 
 /** A process that holds the outputs of a resident shell belongs to it. */
 function holdsStream(pid: number): string {
-  return `for f in /proc/$p/fd/*; do
+  return `for f in /proc/$1/fd/*; do
       if [ "$f" -ef /proc/${pid}/fd/8 ] || [ "$f" -ef /proc/${pid}/fd/9 ]; then found=1; break; fi
     done`;
+}
+
+/**
+ * One that ended before it could be looked at may have left a child of its own, which is adopted by then: all who are
+ * adopted and no older than the worker's shell are looked at anew, until none has gone.
+ */
+function lookAgain(reaper: string, shellPid: number | null): string {
+  const since =
+    shellPid === null ? "" : `IFS= read -r s </proc/${shellPid}/stat; set -- \${s##*) }; since=\${20:-0}`;
+  return `since=0 rounds=0
+${since}
+while [ "$gone" ] && [ $rounds -lt 10 ]; do
+  gone= rounds=$((rounds + 1)) all=
+  read -r all </proc/${reaper}/task/${reaper}/children
+  for p in $all; do
+    case $known in *" $p "*) continue ;; esac
+    known="$known$p "
+    IFS= read -r s </proc/$p/stat || { gone=1; continue; }
+    set -- \${s##*) }
+    [ "\${20}" -lt "$since" ] || look $p
+  done
+done`;
 }
 
 /** Shell builtins only: no fork, since this stands between a command's end and its result. */
@@ -16,16 +38,24 @@ export async function ownedOrphans(
   orphans: readonly number[],
 ): Promise<number[]> {
   const stream = worker.shellPid;
-  const script = `for p in ${orphans.join(" ")}; do
+  const { reaper } = worker.facts;
+  const script = `known=' ${orphans.join(" ")} ' gone=
+look() {
   found=
   { while IFS= read -r l || [ -n "$l" ]; do
     case $l in *${worker.marker}*) found=1; break;; esac
-  done; } </proc/$p/environ
+  done; } </proc/$1/environ
   if [ -z "$found" ]; then
     ${stream === null ? ":" : holdsStream(stream)}
   fi
-  [ -z "$found" ] || echo "$p"
-done 2>/dev/null
+  if [ "$found" ]; then echo "$1"
+  elif IFS= read -r s </proc/$1/stat; then
+    case \${s##*) } in [ZX]*) gone=1;; esac
+  else gone=1; fi
+}
+{ for p in ${orphans.join(" ")}; do look $p; done
+${reaper === null ? "" : lookAgain(reaper, stream)}
+} 2>/dev/null
 :`;
   const { stdout } = await system.run(script);
   return stdout

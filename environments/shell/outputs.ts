@@ -33,11 +33,15 @@ export function brokenUtf8Head(bytes: Uint8Array): number {
   return at;
 }
 
-/** One file that takes a command's whole output, up to `limits.spillMaxBytes`. */
+/** One file that takes a command's whole output, up to `limits.spillMaxBytes` or what it is limited to. */
 export class Spill {
   readonly id: string;
+  /** Resolves once it can be read, or cannot be made. */
+  readonly opened: Promise<void>;
   readonly #file: WriteStream;
   #bytes = 0;
+  #maxBytes: number = limits.spillMaxBytes;
+  #truncated = false;
   #failed: Error | null = null;
   /** One for all who wait. */
   #drain: Promise<void> | null = null;
@@ -52,10 +56,23 @@ export class Spill {
     this.#file.on("error", (error) => {
       this.#failed = error;
     });
+    this.opened = new Promise((resolve) => {
+      this.#file.once("open", () => resolve()).once("error", () => resolve());
+    });
   }
 
   get bytes(): number {
     return this.#bytes;
+  }
+
+  /** Whether bytes beyond the limit were dropped. */
+  get truncated(): boolean {
+    return this.#truncated;
+  }
+
+  /** From now on nothing is taken beyond so many bytes in all; what is there stays. */
+  limitTo(maxBytes: number): void {
+    this.#maxBytes = maxBytes;
   }
 
   /** Why the file is not whole, when it is not. */
@@ -65,8 +82,10 @@ export class Spill {
 
   /** Resolves when the disk has room for more, so that a flood is held back and not kept in memory. */
   write(chunk: Uint8Array): void | Promise<void> {
-    if (this.#failed || this.#bytes >= limits.spillMaxBytes) return undefined;
-    const part = chunk.subarray(0, limits.spillMaxBytes - this.#bytes);
+    const room = Math.max(0, this.#maxBytes - this.#bytes);
+    if (chunk.length > room) this.#truncated = true;
+    if (this.#failed || room === 0) return undefined;
+    const part = chunk.subarray(0, room);
     this.#bytes += part.length;
     if (this.#file.write(part)) return undefined;
     this.#drain ??= new Promise<void>((resolve) => {

@@ -18,7 +18,15 @@ const BUSY_BYTES = 16 * 1024 * 1024;
  * `bound_log`: goes on until the process and all that it left behind have ended, or the record is gone.
  * dd with nothing to copy cuts its output where it would have begun to write.
  */
-export const LOG_BOUND = `left_behind() { [ -r /proc/self/environ ] && grep -qs "$marker" /proc/[0-9]*/environ; }
+export const LOG_BOUND = `left_behind() {
+  [ -r /proc/self/environ ] || return 1
+  grep -qs "$marker" /proc/[0-9]*/environ && return 0
+  # The grep of BusyBox sees nothing after a NUL.
+  for environ in /proc/[0-9]*/environ; do
+    tr '\\000' '\\n' <"$environ" | grep -q "$marker" && return 0
+  done 2>/dev/null
+  return 1
+}
 log_bytes() { set -- $(ls -ln "$d/log") && bytes=$5 && [ "$bytes" ]; }
 bound_log() {
   exec 7>&- 5>&-

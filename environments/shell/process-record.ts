@@ -79,11 +79,12 @@ look() {
 shown=
 show() {
   look "$1" || return 0
-  began= stdin=open
+  began= stdin=open cut=-
+  [ ! -e "$1/cut" ] || cut=cut
   read -r began <"$1/began"
   [ ! -e "$1/eof" ] || stdin=closed
   [ -e "$1/in" ] || stdin=closed
-  printf '%s\\n' "\${1##*/} $status \${code:--} $began \${ended:--} $pid $stdin"
+  printf '%s\\n' "\${1##*/} $status \${code:--} $began \${ended:--} $pid $stdin $cut"
   IFS= read -r line <"$1/meta"
   printf '%s\\n' "$line"
   shown="$shown \${1##*/}"
@@ -117,7 +118,8 @@ export function parseRecords(stdout: Buffer): ProcessInfo[] {
 }
 
 function parseRecord(head: string, json: string): ProcessInfo {
-  const [id = "", status = "", code = "", began = "", ended = "", pid = "", stdin = ""] = head.split(" ");
+  const [id = "", status = "", code = "", began = "", ended = "", pid = "", stdin = "", cut = ""] =
+    head.split(" ");
   // The launcher wrote it; nobody else can write to the private folder but the user whose commands these are.
   const meta = JSON.parse(json) as RecordMeta;
   const lifeMs = Math.max(0, Math.round((Number(ended) - Number(began)) * 1000));
@@ -135,5 +137,6 @@ function parseRecord(head: string, json: string): ProcessInfo {
     pty: meta.pty,
     stdinOpen: status === "running" && stdin === "open",
     logBytes: 0,
+    logTruncated: cut === "cut",
   };
 }

@@ -42,6 +42,9 @@ export async function findProcesses(
   return processes;
 }
 
+/** On a machine so loaded that one look takes the whole time, what was ended is looked for this often all the same. */
+const MIN_LOOKS = 3;
+
 /**
  * Ends a tree: TERM (stopped processes are continued so that they can obey), after the grace STOP until nothing
  * new appears, then KILL, and looks until all are gone or `limits.killVerifyMs` have passed.
@@ -52,7 +55,7 @@ export async function endTree(system: SystemShell, request: EndRequest): Promise
   let memory = beginning(request);
   const until = async (step: string, budgetMs: number): Promise<LeftProcess[]> => {
     const deadline = performance.now() + budgetMs;
-    for (let pauseMs = 15; ; pauseMs = Math.min(pauseMs * 1.5, 200)) {
+    for (let pauseMs = 15, looks = 1; ; pauseMs = Math.min(pauseMs * 1.5, 200), looks += 1) {
       let found = await scan(system, request, { step, ...memory });
       if (found.processes.length === 0 && found.clear !== "" && usesGrep(system, request)) {
         // What grep met in the middle of an exec was taken for cleared: look at all once more.
@@ -60,8 +63,8 @@ export async function endTree(system: SystemShell, request: EndRequest): Promise
       }
       memory = found;
       const leftMs = deadline - performance.now();
-      if (found.processes.length === 0 || leftMs <= 0) return found.processes;
-      await new Promise((resolve) => setTimeout(resolve, Math.min(pauseMs, leftMs)));
+      if (found.processes.length === 0 || (leftMs <= 0 && looks >= MIN_LOOKS)) return found.processes;
+      await new Promise((resolve) => setTimeout(resolve, leftMs > 0 ? Math.min(pauseMs, leftMs) : pauseMs));
     }
   };
   const obstinate = await until("scan; ask; report", request.graceMs ?? limits.killGraceMs);

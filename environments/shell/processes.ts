@@ -1,5 +1,4 @@
 /** Background processes of an environment that has a system shell. Their state lives in the environment alone. */
-import { constants } from "node:os";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type {
@@ -18,7 +17,7 @@ import { parseRecords, recordScript, recordsFolder } from "./process-record.ts";
 import { closeStdin, writeStdin } from "./process-stdin.ts";
 import { TERMINAL_VARIABLES } from "./process-terminal.ts";
 import { isListening, waitFor } from "./process-wait.ts";
-import { checkCommand, checkOptions, resolveCwd } from "./runner.ts";
+import { checkCommand, checkCondition, checkOptions, checkSlice, resolveCwd, signalName } from "./runner.ts";
 import { fromBytes } from "./state.ts";
 import type { SystemShell } from "./stream.ts";
 
@@ -55,6 +54,9 @@ export function createProcesses(system: SystemShell, facts: ProcessesFacts): She
     checkCommand(command);
     const { cwd, env = {}, session, title } = options;
     checkOptions({ env, ...(cwd !== undefined && { cwd }) });
+    if (title?.includes("\0")) {
+      throw new MoorageError("INVALID_ARGUMENTS", "Cannot start the process: its title holds a NUL byte");
+    }
     const state = await facts.variables(session);
     const base = session ? fromBytes(state.cwd) : facts.workspace();
     const pty = checkPty(options.pty ?? false);
@@ -120,7 +122,10 @@ function checkPty(pty: boolean | PtySize): PtySize | null {
   if (pty === false) return null;
   for (const name of ["columns", "rows"] as const) {
     if (!(Number.isInteger(pty[name]) && pty[name] > 0 && pty[name] < 65_536)) {
-      throw new RangeError(`${name} must be between 1 and 65535, not ${pty[name]}`);
+      throw new MoorageError(
+        "INVALID_ARGUMENTS",
+        `Cannot open a terminal: ${name} must be between 1 and 65535, not ${pty[name]}`,
+      );
     }
   }
   return pty;
@@ -147,9 +152,7 @@ class ShellProcess implements EnvironmentProcess {
 
   async log(options: { readonly offset?: number; readonly maxBytes?: number } = {}) {
     const { offset = 0, maxBytes = LOG_DEFAULT_BYTES } = options;
-    if (!Number.isSafeInteger(offset)) throw new RangeError("offset must be a whole number");
-    if (!Number.isSafeInteger(maxBytes) || maxBytes < 1)
-      throw new RangeError("maxBytes must be a positive whole number");
+    checkSlice({ offset, maxBytes });
     const { status } = await this.info();
     return readLog(this.#system, this.#folder, { offset, maxBytes, whole: status !== "running" });
   }
@@ -164,8 +167,7 @@ class ShellProcess implements EnvironmentProcess {
   }
 
   async signal(signal: string): Promise<void> {
-    const name = signal.toUpperCase().replace(/^SIG/, "");
-    if (!(`SIG${name}` in constants.signals)) throw new RangeError(`"${signal}" is not a POSIX signal`);
+    const name = signalName(signal);
     // On a terminal the signal goes where a key would send it: to the foreground group.
     const script = recordScript(
       this.#folder,
@@ -189,10 +191,7 @@ if [ "\${group:-0}" = "$pid" ] || [ "\${terminal:-0}" -gt 0 ]; then kill -${name
   }
 
   async wait(condition: Parameters<EnvironmentProcess["wait"]>[0] = {}) {
-    const { port } = condition;
-    if (port !== undefined && !(Number.isInteger(port) && port > 0 && port < 65_536)) {
-      throw new RangeError("port must be between 1 and 65535");
-    }
+    checkCondition(condition);
     const { reason, match } = await waitFor(this.#system, this.#folder, condition);
     if (reason === "missing") throw this.#missing();
     return { reason, match, info: await this.info() };

@@ -7,7 +7,15 @@ import { constants } from "node:os";
 import { isAbsolute, normalize } from "node:path/posix";
 import { MoorageError, toMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import type { Command, ExecOptions, ExecResult, LeftProcess, OutputStream, Truncation } from "../base.ts";
+import type {
+  Command,
+  ExecOptions,
+  ExecResult,
+  LeftProcess,
+  OutputStream,
+  Truncation,
+  WaitCondition,
+} from "../base.ts";
 import { Capture } from "./capture.ts";
 import type { StateDump } from "./exports.ts";
 import type { OutputStore, Spill } from "./outputs.ts";
@@ -23,6 +31,11 @@ export interface YieldedCommand {
   readonly spill: Spill;
   /** Resolves with how it ended; never rejects. */
   readonly end: Promise<CallEnd>;
+  /**
+   * Runs `action`, which looks for the command's processes by its worker; until it is done the worker is given to no
+   * other call, whose processes would be found too. Null when the command is over.
+   */
+  withWorker<Result>(action: (worker: CallWorker) => Promise<Result>): Promise<Result | null>;
 }
 
 /** What the runner needs of its environment. */
@@ -46,6 +59,8 @@ export interface RunnerHost {
   adopt(yielded: YieldedCommand): string;
   explainExit(exitCode: number, startedAt: number): Promise<string | null>;
   refusalsSince(startedAt: number): readonly string[];
+  /** What requests of our own met, to be told with a result; each is given once. */
+  takeNotes(): readonly string[];
 }
 
 export interface RunRequest {
@@ -70,6 +85,54 @@ export interface RunOutcome {
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
+/** @throws {MoorageError} what `fail` makes, by default INVALID_ARGUMENTS, naming the variable that cannot be set */
+export function checkVariables(env: Readonly<Record<string, string>>, fail = invalid): void {
+  for (const [name, value] of Object.entries(env)) {
+    if (!NAME.test(name)) throw fail(`"${name}" is no variable name`);
+    if (value.includes("\0")) throw fail(`variable "${name}" holds a NUL byte`);
+  }
+}
+
+/** @throws {MoorageError} INVALID_ARGUMENTS unless it is a whole number from `min` on */
+export function checkWhole(name: string, value: number, min: number): void {
+  if (!Number.isSafeInteger(value) || value < min) {
+    throw invalid(
+      `${name} must be a whole number${Number.isFinite(min) ? ` from ${min} on` : ""}, not ${value}`,
+    );
+  }
+}
+
+/** @throws {MoorageError} INVALID_ARGUMENTS for a part of a log that cannot be meant */
+export function checkSlice({
+  offset,
+  maxBytes,
+}: {
+  readonly offset?: number;
+  readonly maxBytes?: number;
+}): void {
+  if (offset !== undefined) checkWhole("offset", offset, Number.NEGATIVE_INFINITY);
+  if (maxBytes !== undefined) checkWhole("maxBytes", maxBytes, 1);
+}
+
+/** @throws {MoorageError} INVALID_ARGUMENTS for a condition that cannot come true */
+export function checkCondition({ port, timeoutMs }: WaitCondition): void {
+  if (port !== undefined && !(Number.isInteger(port) && port > 0 && port < 65_536))
+    throw invalid(`port must be between 1 and 65535, not ${port}`);
+  if (timeoutMs !== undefined && !(timeoutMs >= 0))
+    throw invalid(`timeoutMs must not be negative, but is ${timeoutMs}`);
+}
+
+/** Without its `SIG`. @throws {MoorageError} INVALID_ARGUMENTS when there is no signal of that name */
+export function signalName(signal: string): string {
+  const name = signal.toUpperCase().replace(/^SIG/, "");
+  if (`SIG${name}` in constants.signals) return name;
+  throw new MoorageError("INVALID_ARGUMENTS", `Cannot send "${signal}": it is not a POSIX signal`);
+}
+
+function invalid(message: string): MoorageError {
+  return new MoorageError("INVALID_ARGUMENTS", `Cannot use these options: ${message}`);
+}
+
 function refuse(message: string): MoorageError {
   return new MoorageError("EXECUTION_REFUSED", `Cannot run the command: ${message}`);
 }
@@ -87,17 +150,15 @@ export function checkCommand(command: Command): void {
   }
 }
 
-/** @throws {MoorageError} EXECUTION_REFUSED naming what is wrong; RangeError for numbers that make no sense */
+/** @throws {MoorageError} EXECUTION_REFUSED or INVALID_ARGUMENTS naming what is wrong */
 export function checkOptions(options: ExecOptions): void {
-  for (const [name, value] of Object.entries(options.env ?? {})) {
-    if (!NAME.test(name)) throw refuse(`"${name}" is no variable name`);
-    if (value.includes("\0")) throw refuse(`variable "${name}" holds a NUL byte`);
-  }
+  checkVariables(options.env ?? {}, refuse);
   if (options.cwd?.includes("\0")) throw refuse("the working directory holds a NUL byte");
-  for (const name of ["timeoutMs", "yieldMs", "captureBytes"] as const) {
+  for (const name of ["timeoutMs", "yieldMs"] as const) {
     const value = options[name];
-    if (value !== undefined && !(value > 0)) throw new RangeError(`${name} must be positive, not ${value}`);
+    if (value !== undefined && !(value > 0)) throw invalid(`${name} must be positive, not ${value}`);
   }
+  if (options.captureBytes !== undefined) checkWhole("captureBytes", options.captureBytes, 1);
   const stdinBytes =
     typeof options.stdin === "string" ? Buffer.byteLength(options.stdin) : (options.stdin?.byteLength ?? 0);
   if (stdinBytes > limits.stdinMaxBytes) {
@@ -311,8 +372,14 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
 
       if (first === "yield") {
         const spill = captures.spillAll();
+        spill.limitTo(limits.processLogMaxBytes);
+        await spill.opened;
+        const actions = new Set<Promise<unknown>>();
+        let over = false;
         const end = running.then(async (ended) => {
           await captures.finish();
+          while (actions.size > 0) await Promise.allSettled(actions);
+          over = true;
           await settle(host, worker, ended);
           return ended;
         });
@@ -322,6 +389,12 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
           worker,
           spill,
           end,
+          withWorker: async (action) => {
+            if (over) return null;
+            const acting = action(worker);
+            actions.add(acting);
+            return await acting.finally(() => actions.delete(acting));
+          },
         });
         const result: ExecResult = {
           ...abortedResult(fromBytes(state.cwd)),
@@ -379,7 +452,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
         const why = await host.explainExit(exitCode, startedAt);
         if (why) notes.push(why);
       }
-      notes.push(...host.refusalsSince(startedAt));
+      notes.push(...host.refusalsSince(startedAt), ...host.takeNotes());
       const result: ExecResult = {
         exitCode: stopped ? null : exitCode,
         signal: end.signal,

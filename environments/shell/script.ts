@@ -24,7 +24,10 @@ export const FRAME = {
   login: "l",
   /** Shell is up: shell, pid, home, cwd, uid, reaper, its children, exports. */
   hello: "h",
-  /** Everything that the session keeps was brought back; the command begins. */
+  /**
+   * On each stream that the command writes to: everything that the session keeps was brought back, and what follows
+   * is the command's. What came before belongs to a child of an earlier one.
+   */
   begun: "b",
   /** The shell waits for the standard input's bytes. */
   stdin: "i",
@@ -232,13 +235,18 @@ function calmScript(shell: ShellKind): string {
   return `__moor_w=\${POSIXLY_CORRECT+set}; POSIXLY_CORRECT=${POSIX_SENTINEL}; \\set +aeuvxn; \\unset -f builtin; \\builtin trap - DEBUG ERR RETURN; [[ -n $__moor_w ]] || \\builtin export -n POSIXLY_CORRECT`;
 }
 
-/** Writes the state to stdout, in as few writes as there are: each may wake the reader. */
-function dumpScript(shell: ShellKind, nonce: string): string {
+/**
+ * Writes the state to stdout, in as few writes as there are: each may wake the reader.
+ *
+ * @param unexported variables of the state that no program could be handed; here they are shown if they are still set
+ */
+function dumpScript(shell: ShellKind, nonce: string, unexported: readonly string[]): string {
+  const show = (name: string, word: string) => `case \${${name}+x} in x) ${word} ${name};; esac; `;
   if (shell === "sh") {
-    return `export PWD OLDPWD; printf '\\000${nonce}${FRAME.state}'; export -p; printf '\\000${nonce};'`;
+    return `export PWD OLDPWD; ${unexported.map((name) => show(name, "export")).join("")}printf '\\000${nonce}${FRAME.state}'; export -p; printf '\\000${nonce};'`;
   }
   return [
-    "\\builtin export PWD OLDPWD",
+    `${unexported.map((name) => show(name, "\\builtin export")).join("")}\\builtin export PWD OLDPWD`,
     `\\builtin printf '\\000${nonce}${FRAME.state}'`,
     "\\builtin export -p",
     "\\builtin alias -p",
@@ -285,39 +293,65 @@ function define(state: ShellState): string[] {
   return statements;
 }
 
+/** What the end of a command's subshell needs to know of its call. */
+interface Ending {
+  readonly shell: ShellKind;
+  /** See `calmScript`. */
+  readonly calm: string;
+  /** See `dumpScript`. */
+  readonly dump: string;
+  /** Whether the command may have made its bash a restricted one, which redirects no output: the dump is then written to stdout. */
+  readonly restricts: boolean;
+}
+
+/** A command that may make its bash a restricted one; `set -x` shows a little of our own words then. */
+const RESTRICTS = /\bset[ \t]+[-+][A-Za-z]*r|\brestricted\b/;
+
 /** For a call whose command ends in an `exit`: the same dump, unless the epilogue has made it. */
-function exitTrap(shell: ShellKind, nonce: string): string {
-  const calm = calmScript(shell);
-  const dump = dumpScript(shell, nonce);
+function exitTrap({ shell, calm, dump, restricts }: Ending): string {
   if (shell === "sh") return `case \${__moor_n-} in '') { ${calm}; ${dump}; } >&9 2>/dev/null;; esac`;
   // bash does not undo a group's redirections before this trap; its copy of descriptor 9 is then the first free one, 10.
   // The group comes first, since `set -x` would tell of anything else.
-  return `{ case \${__moor_n-} in '') ${calm}; if [[ ! -e /proc/self/fd || /proc/self/fd/10 -ef /proc/$$/fd/9 ]]; then { ${dump}; } >&10; fi;; esac; } >/dev/null 2>&1`;
+  const usual = `{ case \${__moor_n-} in '') ${calm}; if [[ ! -e /proc/self/fd || /proc/self/fd/10 -ef /proc/$$/fd/9 ]]; then { ${dump}; } >&10; fi;; esac; } >/dev/null 2>&1`;
+  if (!restricts) return usual;
+  return `case $- in *r*) case \${__moor_n-} in '') ${calm}; ${dump};; esac;; *) ${usual};; esac`;
 }
 
 /** What follows the command in its subshell: the dump, then the command's exit code. */
-function epilogue(shell: ShellKind, nonce: string): string {
-  const calm = calmScript(shell);
-  const dump = dumpScript(shell, nonce);
+function epilogue({ shell, calm, dump, restricts }: Ending): string {
   if (shell === "sh") return `{ __moor_n=$?; ${calm}; ${dump}; } >&9 2>/dev/null\nexit "$__moor_n"`;
-  return `{ __moor_n=$?; ${calm}; { ${dump}; } >&9; \\unset -f exit; \\builtin unset POSIXLY_CORRECT; } >/dev/null 2>&1
+  const leave = "\\unset -f exit; \\builtin unset POSIXLY_CORRECT";
+  const usual = (save: string) => `{ ${save}${calm}; { ${dump}; } >&9; ${leave}; } >/dev/null 2>&1`;
+  return `${
+    restricts
+      ? `__moor_n=$?; case $- in *r*) ${calm}; ${dump}; ${leave};; *) ${usual("")};; esac`
+      : usual("__moor_n=$?; ")
+  }
 \\exit "$__moor_n"`;
 }
 
 /** A command that lists traps is not shown ours: its state is then kept only if it does not end in an `exit`. */
 const LISTS_TRAPS = /\btrap[ \t]*(?:-p\b|$|[;&|)}<>\n])/;
 
+/**
+ * Gathers the children of a process in `__moor_a`. The kernel leaves one out when another is gone in the middle of
+ * the list; that other is then missing in the next one, so two equal lists are whole.
+ */
+function childrenScript(pid: string): string {
+  return `__moor_l=- __moor_k= __moor_i=0; while [ "$__moor_k" != "$__moor_l" ] && [ "$__moor_i" -lt 20 ]; do __moor_l=$__moor_k __moor_k= __moor_i=$((__moor_i + 1)); read -r __moor_k </proc/${pid}/task/${pid}/children; [ "$__moor_k" = "$__moor_l" ] || __moor_a="$__moor_a$__moor_k "; done`;
+}
+
 /** Ends a call: the exit code with the children of the one who adopts our orphans, and an end on each stream. */
 function endScript({ nonce, secret, reaper, once }: CallScript): string {
   // The shell's own stderr goes nowhere, so a list that cannot be read is an empty one.
-  const look = reaper === null ? "" : `read -r __moor_k </proc/${reaper}/task/${reaper}/children; `;
-  return `__moor_e=$? __moor_k= __moor_h=; ${look}${once && reaper !== null ? HOLDERS : ""}printf '\\000${nonce}${FRAME.end}${secret}\\000%s\\000%s\\000%s\\000${nonce};' "$__moor_e" "$__moor_k" "$__moor_h" >&8
+  const look = reaper === null ? "" : `${childrenScript(reaper)}; `;
+  return `__moor_e=$? __moor_a= __moor_h=; ${look}${once && reaper !== null ? HOLDERS : ""}printf '\\000${nonce}${FRAME.end}${secret}\\000%s\\000%s\\000%s\\000${nonce};' "$__moor_e" "$__moor_a" "$__moor_h" >&8
 printf '\\000${nonce}${FRAME.end}${secret}\\000${nonce};' >&9
-unset __moor_e __moor_k __moor_h`;
+unset __moor_e __moor_a __moor_k __moor_l __moor_i __moor_h`;
 }
 
 /** Which of the reaper's new children hold an output of this shell: a child may have cleared its variables. */
-const HOLDERS = `for __moor_p in $__moor_k; do
+const HOLDERS = `for __moor_p in $__moor_a; do
 case " $__moor_b " in *" $__moor_p "*) continue;; esac
 for __moor_f in /proc/$__moor_p/fd/*; do
 if [ "$__moor_f" -ef /proc/$$/fd/8 ] || [ "$__moor_f" -ef /proc/$$/fd/9 ]; then __moor_h="$__moor_h $__moor_p"; break; fi
@@ -338,6 +372,14 @@ export function callScript(call: CallScript): CallText {
   const { shell, nonce, command, state } = call;
   const shellLine = typeof command === "string";
   const dump = call.dump && shellLine;
+  const ending: Ending = {
+    shell,
+    calm: calmScript(shell),
+    dump: dumpScript(shell, nonce, [
+      ...new Set([...oversizedVariables(state.variables), ...oversizedVariables(call.env)]),
+    ]),
+    restricts: shell === "bash" && shellLine && RESTRICTS.test(command),
+  };
   const exported = assignments(shell, state.variables, isKeptVariable).join("; ");
   // In POSIX mode some functions cannot be defined, and an error ends the shell: it comes last.
   const posix = call.env.get("POSIXLY_CORRECT") ?? state.variables.get("POSIXLY_CORRECT");
@@ -350,7 +392,7 @@ export function callScript(call: CallScript): CallText {
       ? ["unset __moor_s __moor_d __moor_b", exported]
       : ['eval "$__moor_s"; unset __moor_s __moor_b']),
     ...assignments(shell, call.env, isSettableVariable),
-    ...(dump && !LISTS_TRAPS.test(command) ? [`trap ${quote(exitTrap(shell, nonce))} EXIT`] : []),
+    ...(dump && !LISTS_TRAPS.test(command) ? [`trap ${quote(exitTrap(ending))} EXIT`] : []),
   ]
     .filter((statement) => statement !== "")
     .join("; ");
@@ -367,10 +409,11 @@ export function callScript(call: CallScript): CallText {
     ...(definitions ? [definitions] : []),
     ...(posix ? [`${shell === "bash" ? "\\builtin " : ""}export POSIXLY_CORRECT=${word(shell, posix)}`] : []),
   ].join("; ");
-  const begin = `${shell === "bash" ? "\\builtin " : ""}printf ${frame(nonce, FRAME.begun)} >&9`;
+  const mark = `${shell === "bash" ? "\\builtin " : ""}printf ${frame(nonce, FRAME.begun)}`;
+  const begin = call.separate ? `${mark}; ${mark} >&2` : mark;
   const body = `${prepare}; exec >&8 ${errors} 8>&-; ${bringUp && `{ ${bringUp}; } >/dev/null 2>&1; `}${begin}; { ${run}
 } 9>&-
-${dump ? epilogue(shell, nonce) : ""}`;
+${dump ? epilogue(ending) : ""}`;
   const forget = shell === "bash" ? "unset __moor_c __moor_n; " : "";
   const text =
     call.stdinBytes === null

@@ -45,11 +45,6 @@ export function nextState(
     const kept = previous.variables.get(name);
     return kept === null ? undefined : (kept ?? base.get(name));
   };
-  // Not exported any more by us, so it does not show; `unset` cannot be told from that.
-  for (const name of oversizedVariables(previous.variables)) {
-    const value = previous.variables.get(name);
-    if (value && !current.has(name)) current.set(name, value);
-  }
   const restore = (name: string, value: string | undefined) => {
     if (value === undefined) current.delete(name);
     else current.set(name, value);

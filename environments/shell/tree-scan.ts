@@ -3,10 +3,14 @@ import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { FileKind, TreeEntry, TreeScan, TreeScanOptions } from "../base.ts";
+import { FIND_NAMED, findExpression, parseFind } from "../tree/find.ts";
 import { byPath, isInside, OUR_PREFIX, textOf } from "../tree/names.ts";
+import { quote } from "./quote.ts";
 import type { SystemShell } from "./stream.ts";
 import { enterRoot, pathList, rootError } from "./tree-run.ts";
 
+/** What an environment's clock and its file systems' may be apart, where both tell fractions. */
+const FINE_SECONDS = 1;
 /** Longest answer of a scan, bytes. */
 const SCAN_MAX_BYTES = 128 * 1024 * 1024;
 
@@ -15,10 +19,10 @@ const SCAN_MAX_BYTES = 128 * 1024 * 1024;
  * by NUL, gives names to stat; the name and a nonce frame what stat says, since a name may hold a line end. Folders
  * that are closed, and what lies on another device, come with a mark of their own.
  */
-function scanScript(root: string, nonce: string, listed: boolean): string {
-  const gnu = "%m %s %U %G %T@ %C@ %D.%i %y %P\\0%l\\0";
+function scanScript(root: string, nonce: string, listed: boolean, hasFind: boolean): string {
   const only = listed ? "" : ` -name '${OUR_PREFIX}*' -prune -o`;
-  const closed = "-type d \\( ! -readable -o ! -executable \\) -prune";
+  const whole = findExpression(OUR_PREFIX).map(quote).join(" ");
+  const named = `exec find "$@" -maxdepth 0 -printf '${FIND_NAMED}'`;
   // A link's own words: BusyBox quotes them, GNU stat does when it is not told otherwise.
   const stat = `%n${nonce}%f %s %u %g %Y %Z %d.%i %y|%z${nonce}%N${nonce}`;
   return `LC_ALL=C TZ=UTC0 QUOTING_STYLE=literal; export LC_ALL TZ QUOTING_STYLE
@@ -35,13 +39,9 @@ __moor_walk() {
 ${enterRoot(root)}
 [ -r . ] || exit 92
 printf '%s\\000%s\\000' "$PWD" "\${EPOCHSECONDS:-$(date +%s)}"
-if find . -maxdepth 0 -printf '' 2>/dev/null; then
-  printf 'G\\000%s\\000' "$(find . -maxdepth 0 -printf %D)"
-  ${
-    listed
-      ? `exec xargs -0 sh -c 'exec find "$@" -maxdepth 0 -printf "%m %s %U %G %T@ %C@ %D.%i %y %p\\0%l\\0"' sh`
-      : `exec find . -xdev -mindepth 1${only} ${closed} -printf '!${gnu}' -o -printf '${gnu}'`
-  }
+if ${hasFind ? ":" : "find . -maxdepth 0 -printf '' 2>/dev/null"}; then
+  printf 'G\\000'
+  ${listed ? `exec xargs -0 sh -c ${quote(named)} sh` : `exec find . ${whole}`}
 fi
 [ -n "$__moor_stat_option" ] && command -v xargs >/dev/null 2>&1 || exit 93
 printf 'S\\000%s\\000' "$(stat -c %d .)"
@@ -55,6 +55,8 @@ exit 0`;
 
 /** What a scan said, so that the same words need not be read again. */
 export interface ScanMemo {
+  /** Whether the environment was seen to have a find that tells everything, which then need not be tried again. */
+  hasFind: boolean;
   last: { readonly root: string; readonly words: string; readonly scan: TreeScan } | null;
 }
 
@@ -72,7 +74,7 @@ export async function scanTree(
   const nonce = `/${randomBytes(12).toString("hex")}/`;
   const chunks: Buffer[] = [];
   let bytes = 0;
-  const { exitCode, stderr } = await system.run(scanScript(root, nonce, listed !== undefined), {
+  const { exitCode, stderr } = await system.run(scanScript(root, nonce, listed !== undefined, memo.hasFind), {
     timeoutMs,
     ...(abortSignal && { abortSignal }),
     ...(listed && { stdin: pathList(listed) }),
@@ -82,17 +84,26 @@ export async function scanTree(
       chunks.push(chunk);
     },
   });
-  // xargs tells by its exit code of entries that went away meanwhile.
-  const isTold = !(exitCode >= 91 && exitCode <= 94) && bytes > 0;
+  // find and xargs tell by their exit code of entries that went away meanwhile; beyond, they were killed or not found.
+  const isTold = !(exitCode >= 91 && exitCode <= 94) && exitCode < 124 && bytes > 0;
   if (!isTold) throw rootError(exitCode, "scan", root, stderr);
   const text = Buffer.concat(chunks).toString("latin1");
-  if (listed) return parseScan(text, nonce, stderr);
+  memo.hasFind ||= formOf(text) === "G";
+  if (listed) return parseScan(text, nonce, stderr, true);
   const words = wordsOf(text, nonce, stderr);
   const { last } = memo;
   if (last?.root === root && last.words === words) return last.scan;
-  const scan = parseScan(text, nonce, stderr);
+  const scan = parseScan(text, nonce, stderr, false);
   memo.last = scan.entries.every(({ settled }) => settled) ? { root, words, scan } : null;
   return scan;
+}
+
+/** `G` for find's answer, `S` for stat's; after the root and the time. */
+function formOf(text: string): string {
+  const fields = new Fields(text);
+  fields.next();
+  fields.next();
+  return fields.next();
 }
 
 /** An answer but for the time at which it was given and the nonce. */
@@ -102,60 +113,31 @@ function wordsOf(text: string, nonce: string, stderr: string): string {
   return `${text.slice(0, time)}${rest.includes(nonce) ? rest.replaceAll(nonce, "/") : rest}${stderr}`;
 }
 
-function parseScan(text: string, nonce: string, stderr: string): TreeScan {
+function parseScan(text: string, nonce: string, stderr: string, isListed: boolean): TreeScan {
   const fields = new Fields(text);
   const root = textOf(fields.next()) ?? "/";
   const takenAt = Number(fields.next());
   const form = fields.next();
-  const device = fields.next();
-  const closed: string[] = [];
-  const entries =
+  const { entries, closed } =
     form === "G"
-      ? parseGnu(fields, takenAt, device, closed)
-      : parseStat(fields.rest(), nonce, takenAt, device, closed);
+      ? parseFind(text, fields.at, { takenAt, fineSeconds: FINE_SECONDS }, isListed)
+      : parseStat(fields, nonce, takenAt, stderr);
   if (entries.length > limits.treeMaxEntries) throw tooMany(root);
-  if (form === "S") closed.push(...closedBy(stderr, entries));
   entries.sort((a, b) => byPath(a.path, b.path));
   return { root, entries, closed: [...new Set(closed)].sort(byPath) };
 }
 
-function parseGnu(fields: Fields, takenAt: number, device: string, closed: string[]): TreeEntry[] {
-  const entries: TreeEntry[] = [];
-  while (!fields.ended) {
-    const line = fields.next();
-    const linkTarget = fields.next();
-    const isClosed = line.startsWith("!");
-    const [mode = "", size = "", uid = "", gid = "", modified = "", changed = "", inode = "", type = ""] =
-      line.slice(isClosed ? 1 : 0).split(" ", 8);
-    const lead = mode.length + size.length + uid.length + gid.length + modified.length + changed.length;
-    const path = line.slice((isClosed ? 1 : 0) + lead + inode.length + type.length + 8).replace(/^\.\//, "");
-    const kind = GNU_KINDS[type] ?? "device";
-    if (isClosed || (kind === "directory" && !inode.startsWith(`${device}.`))) closed.push(path);
-    entries.push({
-      path,
-      kind,
-      mode: Number.parseInt(mode, 8),
-      size: kind === "file" ? Number(size) : 0,
-      uid: Number(uid),
-      gid: Number(gid),
-      modifiedAt: Math.floor(Number.parseFloat(modified)),
-      stamp: `${size}.${modified}.${changed}.${inode}`,
-      settled: isSettled(changed, takenAt),
-      ...(kind === "symlink" && { linkTarget }),
-    });
-  }
-  return entries;
-}
-
 /** Records of stat: name, nonce, numbers, nonce, name and target, nonce. */
 function parseStat(
-  text: string,
+  fields: Fields,
   nonce: string,
   takenAt: number,
-  device: string,
-  closed: string[],
-): TreeEntry[] {
+  stderr: string,
+): { readonly entries: TreeEntry[]; readonly closed: string[] } {
+  const device = fields.next();
   const entries: TreeEntry[] = [];
+  const closed: string[] = [];
+  const text = fields.rest();
   const pieces = text.split(nonce);
   for (let index = 0; index + 2 < pieces.length; index += 3) {
     const named = (pieces[index] ?? "").replace(/^\n/, "");
@@ -182,7 +164,8 @@ function parseStat(
       ...(kind === "symlink" && { linkTarget: targetIn(words, named) }),
     });
   }
-  return entries;
+  closed.push(...closedBy(stderr, entries));
+  return { entries, closed };
 }
 
 /** The target in `'NAME' -> 'TARGET'` or `NAME -> TARGET`. */
@@ -211,13 +194,6 @@ function closedBy(stderr: string, entries: readonly TreeEntry[]): string[] {
     .map(({ path }) => path);
 }
 
-const GNU_KINDS: Readonly<Record<string, FileKind>> = {
-  f: "file",
-  d: "directory",
-  l: "symlink",
-  p: "fifo",
-  s: "socket",
-};
 const MODE_KINDS: Readonly<Record<number, FileKind>> = {
   1: "fifo",
   4: "directory",
@@ -235,8 +211,9 @@ class Fields {
     this.#text = text;
   }
 
-  get ended(): boolean {
-    return this.#at >= this.#text.length;
+  /** Where the next one begins. */
+  get at(): number {
+    return this.#at;
   }
 
   next(): string {

@@ -4,7 +4,7 @@
  * folder cost one program.
  */
 import { randomBytes } from "node:crypto";
-import { MoorageError } from "../../src/errors.ts";
+import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, TreeChanges, TreeOutcome, TreeWriter } from "../base.ts";
 import { judgeOutcome, requireInside } from "../tree/host-writer.ts";
@@ -90,7 +90,12 @@ export class ShellWriter implements TreeWriter {
     this.#ended = true;
     if (!this.#begun) return;
     await Promise.allSettled([this.#sending]);
-    await this.#system.run(`cd -P -- ${quote(this.#root)} && rm -rf -- ./${this.#stage}`);
+    try {
+      await this.#system.run(`cd -P -- ${quote(this.#root)} && rm -rf -- ./${this.#stage}`);
+    } catch (error) {
+      // Where the place is gone so is what was staged, or the next writer removes it; what broke it is told already.
+      if (!isMoorageError(error)) throw error;
+    }
   }
 
   /** Goes to the root and sees to the folder for staged files; those that a dead writer left an hour ago go. */

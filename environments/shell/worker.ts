@@ -106,22 +106,39 @@ const CONTROL_PAUSE_MS = 4;
 
 type Receiver = (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
 
-/** Tells whether a call can still be answered by its stream after the program ended: its last bytes need a moment. */
-function drained(stream: ShellStream): Promise<void> {
-  return new Promise((resolve) => {
-    let open = 2;
-    const timer = setTimeout(resolve, limits.drainMs);
-    const done = () => {
-      open -= 1;
-      if (open > 0) return;
-      clearTimeout(timer);
-      resolve();
-    };
-    for (const side of [stream.stdout, stream.stderr]) {
-      if (side.readableEnded || side.destroyed) done();
-      else side.once("end", done).once("close", done);
-    }
-  });
+/**
+ * Resolves when the last bytes of a program that ended are read. Children may hold its streams open: then once nothing
+ * came for `limits.drainMs`, or after `limits.killGraceMs` of a flood.
+ */
+async function drained(stream: ShellStream): Promise<void> {
+  const sides = [stream.stdout, stream.stderr];
+  let news = false;
+  const onData = () => {
+    news = true;
+  };
+  const over = Promise.all(
+    sides.map((side) =>
+      side.readableEnded || side.destroyed
+        ? undefined
+        : new Promise<void>((resolve) => {
+            side.once("end", resolve).once("close", resolve);
+          }),
+    ),
+  );
+  for (const side of sides) side.on("data", onData);
+  const deadline = performance.now() + limits.killGraceMs;
+  let timer: NodeJS.Timeout | undefined;
+  do {
+    // What is held back, for a listener of this call or an earlier one, is still to come.
+    news = sides.some((side) => side.isPaused());
+    const silence = new Promise<void>((resolve) => {
+      // A process that was not scheduled for so long has read nothing yet: streams are looked at before the second round.
+      timer = setTimeout(() => setImmediate(() => setImmediate(resolve)), limits.drainMs);
+    });
+    if ((await Promise.race([over, silence])) !== undefined) break;
+  } while (news && performance.now() < deadline);
+  clearTimeout(timer);
+  for (const side of sides) side.off("data", onData);
 }
 
 function farewellOf({ atLoss, atClose }: WorkerOptions): string | null {
@@ -326,6 +343,8 @@ export class Worker implements CallWorker {
     };
     const splitters = { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
     const open = new Set<string>(["stdout", "stderr"]);
+    // Bytes before are the last ones of what an earlier call left behind and the end of which was already met.
+    const begun = new Set<string>();
     let finish: (how: "ended") => void = () => {};
     const ended = new Promise<"ended">((resolve) => {
       finish = resolve;
@@ -343,8 +362,10 @@ export class Worker implements CallWorker {
     const onFrame = (stream: "stdout" | "stderr", frame: Frame): void => {
       const [first = "", exitCode = "", orphans = ""] = frame.fields;
       seen.answered = true;
-      if (frame.kind === FRAME.begun) seen.restored = true;
-      else if (frame.kind === FRAME.stdin && stdin) this.#stream.stdin.write(stdin);
+      if (frame.kind === FRAME.begun) {
+        seen.restored = true;
+        begun.add(stream);
+      } else if (frame.kind === FRAME.stdin && stdin) this.#stream.stdin.write(stdin);
       else if (frame.kind === FRAME.workdir) seen.workdir = first === "kernel" ? "kernel" : "missing";
       else if (frame.kind === FRAME.moved) seen.moved = first;
       else if (frame.kind === FRAME.state) seen.dump = first;
@@ -358,12 +379,14 @@ export class Worker implements CallWorker {
         if (open.size === 0) finish("ended");
       }
     };
+    const onBytes = (stream: "stdout" | "stderr", bytes: Buffer) =>
+      begun.has(stream) && open.has(stream) ? onData(stream, bytes) : undefined;
     this.#receiver = (stream, chunk) => {
       let held: Promise<void> | undefined;
       for (const part of splitters[stream].push(chunk)) {
         if (!Buffer.isBuffer(part)) onFrame(stream, part);
-        else if (open.has(stream) && (stream === "stdout" || request.separate)) {
-          const promise = onData(stream, part);
+        else {
+          const promise = onBytes(stream, part);
           if (promise) held = held ? Promise.all([held, promise]).then(() => undefined) : promise;
         }
       }
@@ -383,6 +406,10 @@ export class Worker implements CallWorker {
     listenAgain();
     if (how === "stream") {
       await drained(this.#stream);
+      for (const stream of ["stdout", "stderr"] as const) {
+        const rest = splitters[stream].flush();
+        if (rest.length > 0) void onBytes(stream, rest);
+      }
       // A listener that never answers must not hold up a call that is over.
       await Promise.race([this.#tail, this.#abandoned.promise]);
     }

@@ -12,13 +12,13 @@ import type {
   WaitOutcome,
 } from "../base.ts";
 import type { OutputStore } from "./outputs.ts";
-import { signalExitCode, type YieldedCommand } from "./runner.ts";
+import { checkCondition, checkSlice, signalExitCode, signalName, type YieldedCommand } from "./runner.ts";
 import type { CallEnd, CallWorker } from "./worker.ts";
 
 export interface YieldedHost {
   readonly outputs: OutputStore;
   endTree(worker: CallWorker): Promise<readonly LeftProcess[]>;
-  /** Sends a signal to the command's processes. */
+  /** Sends a signal, named without its `SIG`, to the command's processes. */
   signalTree(worker: CallWorker, signal: string): Promise<void>;
   /** Whether something inside the environment listens on the port. */
   listening(port: number): Promise<boolean>;
@@ -74,10 +74,12 @@ export class YieldedProcess implements EnvironmentProcess {
       pty: false,
       stdinOpen: false,
       logBytes: this.#command.spill.bytes,
+      logTruncated: this.#command.spill.truncated,
     };
   }
 
-  log(options: { readonly offset?: number; readonly maxBytes?: number } = {}): Promise<LogSlice> {
+  async log(options: { readonly offset?: number; readonly maxBytes?: number } = {}): Promise<LogSlice> {
+    checkSlice(options);
     return this.#host.outputs.read(this.#command.spill.id, options);
   }
 
@@ -92,14 +94,15 @@ export class YieldedProcess implements EnvironmentProcess {
   async closeStdin(): Promise<void> {}
 
   async signal(signal: string): Promise<void> {
+    const name = signalName(signal);
     this.#requireRunning();
-    await this.#host.signalTree(this.#command.worker, signal);
+    await this.#command.withWorker((worker) => this.#host.signalTree(worker, name));
   }
 
   async kill(): Promise<{ readonly info: ProcessInfo; readonly survivors: readonly LeftProcess[] }> {
     if (this.#end) return { info: await this.info(), survivors: [] };
     this.#killed = true;
-    const survivors = await this.#host.endTree(this.#command.worker);
+    const survivors = (await this.#command.withWorker((worker) => this.#host.endTree(worker))) ?? [];
     // With nothing left of it, its end is on the way, however slow the way is.
     const patienceMs = survivors.length === 0 ? limits.openTimeoutMs : limits.killGraceMs;
     let timer: NodeJS.Timeout | undefined;
@@ -112,6 +115,7 @@ export class YieldedProcess implements EnvironmentProcess {
   }
 
   async wait(condition: WaitCondition = {}): Promise<WaitOutcome> {
+    checkCondition(condition);
     const deadline =
       condition.timeoutMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + condition.timeoutMs;
     const outcome = async (

@@ -1,6 +1,6 @@
 /** What a mirror has to do, from what both sides are and what they were. Content decides; clocks have no say. */
 import { foldersOn, isUnder } from "../tree/names.ts";
-import { stateOf, type View } from "./side.ts";
+import { fileState, stateOf, type View } from "./side.ts";
 
 export type Direction = "push" | "pull" | "both";
 
@@ -11,7 +11,7 @@ export interface Decision {
   readonly pull: readonly string[];
   /** Changed on both sides, and not in the same way. */
   readonly conflicts: readonly string[];
-  /** The same on both sides. */
+  /** The same on both sides, and not known to be. */
   readonly equal: readonly string[];
   /** Changed there only, where it must not come from. */
   readonly held: readonly { readonly path: string; readonly reason: string }[];
@@ -34,7 +34,8 @@ export function decide(
   const held: { path: string; reason: string }[] = [];
   const closed = [...here.unreadable, ...there.unreadable];
   for (const path of new Set([...here.entries.keys(), ...there.entries.keys(), ...base.keys()])) {
-    if (closed.some((folder) => path === folder || isUnder(path, folder))) continue;
+    if (closed.length > 0 && closed.some((folder) => path === folder || isUnder(path, folder))) continue;
+    if (isUntouched(here, there, base, path)) continue;
     const [ours, theirs, was] = [stateOf(here, path), stateOf(there, path), base.get(path)];
     const bothFolders = ours?.startsWith("folder") && theirs?.startsWith("folder");
     if (ours === theirs && !ours?.endsWith("?")) equal.push(path);
@@ -59,6 +60,14 @@ export function decide(
     equal,
     held,
   };
+}
+
+/** Whether a file is on both sides what it was; their stamps tell, and nothing needs to be compared. */
+function isUntouched(here: View, there: View, base: ReadonlyMap<string, string>, path: string): boolean {
+  const known = here.stamps.get(path);
+  if (known === undefined || known.hash !== there.stamps.get(path)?.hash) return false;
+  const [ours, theirs] = [here.entries.get(path), there.entries.get(path)];
+  return ours?.mode === theirs?.mode && base.get(path) === fileState(ours?.mode ?? 0, known.hash);
 }
 
 /** A folder is removed only when nothing in it stays: what is not mirrored, new, or in conflict keeps it. */

@@ -21,7 +21,7 @@ export class IgnoreRules {
 
   /** Whether the path, or a folder that it is in, is left out. git's own folder never is. */
   ignores(path: string, isFolder: boolean): boolean {
-    if (path.split("/").includes(".git")) return false;
+    if (this.#rules.size === 0 || (path.includes(".git") && path.split("/").includes(".git"))) return false;
     if (!isFolder) return this.#judge(path, false);
     const known = this.#folders.get(path);
     if (known !== undefined) return known;

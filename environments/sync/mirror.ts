@@ -6,22 +6,15 @@ import { createHash } from "node:crypto";
 import { lstatSync, realpathSync } from "node:fs";
 import { relative } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
-import type { BaseEnvironment, TreeChanges, TreeEntry, TreeOutcome } from "../base.ts";
+import type { BaseEnvironment, TreeChanges, TreeEntry, TreeOutcome, TreeScan } from "../base.ts";
 import { createHostTree } from "../tree/host.ts";
+import { realRoot } from "../tree/host-folders.ts";
 import { sweepStages } from "../tree/host-writer.ts";
 import { bytesOf, foldersOn, isUnder, showName } from "../tree/names.ts";
-import {
-  baselineFile,
-  dropIntent,
-  type Intent,
-  readBaseline,
-  readIntent,
-  writeBaseline,
-  writeIntent,
-} from "./baseline.ts";
+import { Baseline, baselineFile, type Intent } from "./baseline.ts";
 import { type Decision, type Direction, decide } from "./decide.ts";
 import { EXCLUDE_FILE, IGNORE_FILE, IgnoreRules } from "./ignore-rules.ts";
-import { learn, type Side, stateOf, type View, viewSide } from "./side.ts";
+import { fileState, learn, type Side, stateOf, type View, viewSide } from "./side.ts";
 
 export interface SyncOptions {
   readonly direction: Direction;
@@ -52,7 +45,7 @@ const BATCH_BYTES = 256 * 1024 * 1024;
 const CONFLICT = /\.conflict-[0-9a-f]{8}$/;
 
 /**
- * Runs one mirror. Two of the same pair must not run at once.
+ * Runs one mirror. Two of the same pair wait for each other, whatever processes they are in.
  *
  * @throws {MoorageError} FILE_MISSING, NOT_A_DIRECTORY for the folder; ABORTED; ENVIRONMENT_*; what was done by then stays
  */
@@ -65,14 +58,12 @@ export async function mirror(
   await environment.start();
   await environment.files.mkdir(environment.workspace);
   const tree = createHostTree();
-  if (!dryRun) sweepStages(hostFolder);
   const bound = abortSignal ? { abortSignal } : {};
-  const [hereScan, thereScan] = await Promise.all([
-    tree.scan(hostFolder, bound),
-    environment.tree.scan(environment.workspace, bound),
-  ]);
-  const here: Side = { tree, root: hereScan.root };
-  const there: Side = { tree: environment.tree, root: thereScan.root };
+  const here: Side = { tree, root: realRoot(hostFolder) };
+  const there: Side = {
+    tree: environment.tree,
+    root: await environment.files.realPath(environment.workspace),
+  };
   const isHost = environment.info().exposedHostPaths.includes("/");
   if (isHost && here.root === there.root) {
     return {
@@ -84,7 +75,12 @@ export async function mirror(
   }
   const place = isHost ? "" : await environment.tree.identity();
   const file = baselineFile(stateDir, here.root, `${environment.backend}:${place}:${there.root}`);
-  const base = await readBaseline(file);
+  using base = await Baseline.open(file, abortSignal);
+  if (!dryRun) sweepStages(here.root);
+  const [hereScan, thereScan] = await Promise.all([
+    tree.scan(here.root, bound),
+    there.tree.scan(there.root, bound),
+  ]);
   // A side that was emptied or made anew begins anew: nobody's folder goes because of that.
   if (hereScan.entries.length === 0 || thereScan.entries.length === 0) base.states.clear();
   const rules = new IgnoreRules(await ruleFiles(here, hereScan.entries, there, thereScan.entries));
@@ -95,20 +91,31 @@ export async function mirror(
       skipped.set(path, `it is a ${kind}`);
       return false;
     }
-    const folded = fold(path);
-    if (ownState.some((folder) => folded === folder || isUnder(folded, folder))) return false;
-    return !CONFLICT.test(path) && !rules.ignores(path, kind === "directory");
+    if (ownState.length > 0) {
+      const folded = fold(path);
+      if (ownState.some((folder) => folded === folder || isUnder(folded, folder))) return false;
+    }
+    return (
+      !(path.includes(".conflict-") && CONFLICT.test(path)) && !rules.ignores(path, kind === "directory")
+    );
   };
-  const inBoth = pathsInBoth(hereScan.entries, thereScan.entries);
-  // What one side alone has, and always had alone, is hashed on its way.
-  const intent = await readIntent(file);
+  const { intent } = base;
   const intended = new Map(intent?.states ?? []);
-  const needsHash = (path: string) =>
-    dryRun || inBoth.has(path) || base.states.has(path) || intended.has(path);
-  const watch = { isMirrored, needsHash, ...bound };
+  const byPath = (scan: TreeScan) => new Map(scan.entries.map((entry) => [entry.path, entry]));
+  const [hereByPath, thereByPath] = [byPath(hereScan), byPath(thereScan)];
+  const watch = {
+    isMirrored,
+    // What one side alone has, and always had alone, is hashed on its way.
+    needsHash: (path: string) =>
+      dryRun ||
+      base.states.has(path) ||
+      intended.has(path) ||
+      (hereByPath.has(path) && thereByPath.has(path)),
+    ...bound,
+  };
   const [hereView, thereView] = await Promise.all([
-    viewSide(here, hereScan, base.here, watch),
-    viewSide(there, thereScan, base.there, watch),
+    viewSide(here, hereScan, base.here, { entries: hereByPath, ...watch }),
+    viewSide(there, thereScan, base.there, { entries: thereByPath, ...watch }),
   ]);
   for (const view of [hereView, thereView])
     for (const path of view.unreadable) skipped.set(path, "it cannot be read, or is another file system");
@@ -134,11 +141,10 @@ export async function mirror(
   if (dryRun) return report(decision, [], skipped);
 
   for (const path of decision.equal) note(base.states, path, stateOf(hereView, path));
-  const save = async () => {
-    await writeBaseline(file, { states: base.states, here: hereView.stamps, there: thereView.stamps });
-    await dropIntent(file);
+  const save = () => {
+    base.save(hereView.stamps, thereView.stamps);
   };
-  const intend = (next: Intent) => writeIntent(file, next);
+  const intend = (next: Intent) => base.intend(next);
   const run = (
     from: Side,
     fromView: View,
@@ -166,7 +172,7 @@ export async function mirror(
     direction === "push"
       ? []
       : await keepConflicts(decision.conflicts, there, thereView, here, hereView, skipped);
-  await save();
+  save();
   return report({ ...decision, push: pushed, pull: pulled }, copies, skipped);
 }
 
@@ -179,8 +185,8 @@ interface Transfer {
   readonly message: string;
   readonly base: Map<string, string>;
   readonly skipped: Map<string, string>;
-  readonly save: () => Promise<void>;
-  readonly intend: (intent: Intent) => Promise<void>;
+  readonly save: () => void;
+  readonly intend: (intent: Intent) => void;
   readonly options: SyncOptions;
 }
 
@@ -210,7 +216,7 @@ async function transfer(work: Transfer): Promise<readonly string[]> {
     const changes: TreeChanges = { folders, ...(isFirst && { remove, links }) };
     done.push(...(await oneGo(work, batch, changes, progress)));
     // The last go is kept with everything else, at the end.
-    if (index < goes.length - 1) await work.save();
+    if (index < goes.length - 1) work.save();
   }
   // Folders are seen to in every go.
   return [...new Set(done)];
@@ -256,7 +262,7 @@ async function oneGo(
     }
     const remove = (changes.remove ?? []).filter((path) => !kept.has(path));
     const next = [...remove, ...(changes.folders ?? []).map(pathOf), ...(changes.links ?? []).map(pathOf)];
-    await intend({
+    intend({
       side: message === "sending" ? "there" : "here",
       states: [
         ...next.map((path) => [path, stateOf(fromView, path) ?? ""] as const),
@@ -297,7 +303,7 @@ function settle(
 
 /** The state of a file whose content was hashed on its way. */
 function sentState({ entries }: View, path: string, hash: string): string {
-  return `file ${((entries.get(path)?.mode ?? 0) & 0o777).toString(8)} ${hash}`;
+  return fileState(entries.get(path)?.mode ?? 0, hash);
 }
 
 function pathOf({ path }: { readonly path: string }): string {
@@ -432,11 +438,6 @@ function hostIgnoresCase(root: string): boolean {
     // Nothing is there under that name.
     return false;
   }
-}
-
-function pathsInBoth(a: readonly TreeEntry[], b: readonly TreeEntry[]): ReadonlySet<string> {
-  const first = new Set(a.map(({ path }) => path));
-  return new Set(b.map(({ path }) => path).filter((path) => first.has(path)));
 }
 
 function batchesOf(files: readonly TreeEntry[]): readonly (readonly TreeEntry[])[] {

@@ -29,22 +29,26 @@ export async function viewSide(
   scan: TreeScan,
   known: Stamps,
   {
+    entries,
     isMirrored,
     needsHash,
     abortSignal,
   }: {
+    /** All of the scan, by path; what is not mirrored is taken out of it. */
+    readonly entries: Map<string, TreeEntry>;
     readonly isMirrored: (entry: TreeEntry) => boolean;
     readonly needsHash: (path: string) => boolean;
     readonly abortSignal?: AbortSignal;
   },
 ): Promise<View> {
-  const entries = new Map<string, TreeEntry>();
   const hashes = new Map<string, string>();
   const stamps: Stamps = new Map();
   const ask: string[] = [];
   for (const entry of scan.entries) {
-    if (!isMirrored(entry)) continue;
-    entries.set(entry.path, entry);
+    if (!isMirrored(entry)) {
+      entries.delete(entry.path);
+      continue;
+    }
     if (entry.kind !== "file") continue;
     const before = known.get(entry.path);
     if (before?.stamp === entry.stamp) {
@@ -76,12 +80,16 @@ export function learn(
   if (entry.settled) view.stamps.set(entry.path, { stamp: entry.stamp, hash });
 }
 
+/** A file's state as text. */
+export function fileState(mode: number, hash: string): string {
+  return `file ${(mode & 0o777).toString(8)} ${hash}`;
+}
+
 /** A path's state as text; undefined when nothing is there, `file ?` when its content is not known yet. */
 export function stateOf({ entries, hashes }: View, path: string): string | undefined {
   const entry = entries.get(path);
   if (!entry) return undefined;
-  const mode = (entry.mode & 0o777).toString(8);
-  if (entry.kind === "file") return `file ${mode} ${hashes.get(path) ?? "?"}`;
-  if (entry.kind === "directory") return `folder ${mode}`;
+  if (entry.kind === "file") return fileState(entry.mode, hashes.get(path) ?? "?");
+  if (entry.kind === "directory") return `folder ${(entry.mode & 0o777).toString(8)}`;
   return `link ${entry.linkTarget ?? ""}`;
 }

@@ -93,7 +93,12 @@ export class HostFolders implements Disposable {
   }
 }
 
-function realRoot(root: string): string {
+/**
+ * A folder's own path, links resolved.
+ *
+ * @throws {MoorageError} FILE_MISSING, NOT_A_DIRECTORY, FILE_PERMISSION
+ */
+export function realRoot(root: string): string {
   try {
     const real = realpathSync(root);
     if (lstatSync(real).isDirectory()) return real;

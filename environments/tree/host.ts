@@ -1,4 +1,5 @@
-/** `tree` for folders of this machine, without any program. */
+/** `tree` for folders of this machine: without any program but GNU find, which looks at many files in a third of the time. */
+import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   type BigIntStats,
@@ -17,7 +18,8 @@ import { promisify } from "node:util";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, FileKind, TreeEntry, TreeFile, TreeScan, TreeScanOptions } from "../base.ts";
-import { HostFolders } from "./host-folders.ts";
+import { findExpression, parseFind } from "./find.ts";
+import { HostFolders, realRoot } from "./host-folders.ts";
 import { HostWriter } from "./host-writer.ts";
 import { byPath, isInside, isOurs, OUR_PREFIX } from "./names.ts";
 
@@ -28,15 +30,65 @@ export type HostTree = Omit<EnvironmentTree, "capture" | "identity">;
 const BATCH = 500;
 /** Files read before others get their turn. */
 const PACK_BATCH = 64;
+/** Longest answer of find, bytes. */
+const FIND_MAX_BYTES = 256 * 1024 * 1024;
+/** Times are told to the nanosecond, but clocks of file systems tick every few milliseconds. */
+const GRAIN_SECONDS = 0.1;
 const CHUNK_BYTES = 256 * 1024;
 const readAt = promisify(read);
 
 /** Makes the tree of this machine's own folders. */
 export function createHostTree(): HostTree {
+  let hasFind = process.platform === "linux";
+  const scan: HostTree["scan"] = async (root, options) => {
+    if (hasFind && !options?.paths) {
+      const found = await scanByFind(realRoot(root), options);
+      if (found) return found;
+      hasFind = false;
+    }
+    return scanByHand(root, options);
+  };
   return { scan, hash, pack, writer: (root) => new HostWriter(root, scan) };
 }
 
-async function scan(root: string, options: TreeScanOptions = {}): Promise<TreeScan> {
+/** @returns null where there is no find that tells everything */
+async function scanByFind(root: string, { abortSignal }: TreeScanOptions = {}): Promise<TreeScan | null> {
+  const takenAt = Date.now() / 1000;
+  const child = spawn("find", [".", ...findExpression(OUR_PREFIX)], {
+    cwd: root,
+    env: { PATH: process.env.PATH, LC_ALL: "C" },
+    stdio: ["ignore", "pipe", "ignore"],
+  });
+  const stop = () => child.kill("SIGKILL");
+  abortSignal?.addEventListener("abort", stop, { once: true });
+  try {
+    const ended = new Promise<string | null>((resolve) => {
+      child.once("error", () => resolve("it did not start"));
+      child.once("close", (_code, signal) => resolve(signal));
+    });
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    child.stdout.on("data", (chunk: Buffer) => {
+      bytes += chunk.length;
+      if (bytes <= FIND_MAX_BYTES) chunks.push(chunk);
+      else stop();
+    });
+    const failure = await ended;
+    abortSignal?.throwIfAborted();
+    if (bytes > FIND_MAX_BYTES) throw tooMany(root);
+    if (failure !== null || bytes === 0) return null;
+    const text = Buffer.concat(chunks).toString("latin1");
+    if (text.startsWith("!")) throw permission(root, new Error("permission denied"));
+    const { entries, closed } = parseFind(text, 0, { takenAt, fineSeconds: GRAIN_SECONDS });
+    if (entries.length > limits.treeMaxEntries) throw tooMany(root);
+    entries.sort((a, b) => byPath(a.path, b.path));
+    return { root, entries, closed };
+  } finally {
+    abortSignal?.removeEventListener("abort", stop);
+  }
+}
+
+async function scanByHand(root: string, options: TreeScanOptions = {}): Promise<TreeScan> {
   using folders = new HostFolders(root);
   const takenAt = Date.now();
   const entries: TreeEntry[] = [];
@@ -184,9 +236,8 @@ async function* contentOf(descriptor: number, path: string, size: number): Async
 
 function toEntry(path: string, stat: BigIntStats, target: Buffer | null, takenAt: number): TreeEntry {
   const kind = kindOf(stat);
-  // Times are told to the nanosecond, but clocks of file systems tick every few milliseconds.
   const hasFraction = stat.ctimeNs % 1_000_000_000n !== 0n;
-  const grainMs = hasFraction ? 100 : 2_000;
+  const grainMs = hasFraction ? GRAIN_SECONDS * 1000 : 2_000;
   return {
     path,
     kind,
@@ -195,10 +246,16 @@ function toEntry(path: string, stat: BigIntStats, target: Buffer | null, takenAt
     uid: Number(stat.uid),
     gid: Number(stat.gid),
     modifiedAt: Number(stat.mtimeNs / 1_000_000_000n),
-    stamp: `${stat.size}.${stat.mtimeNs}.${stat.ctimeNs}.${stat.ino}`,
+    stamp: `${stat.size} ${seconds(stat.mtimeNs)} ${seconds(stat.ctimeNs)} ${stat.dev}.${stat.ino}`,
     settled: Number(stat.ctimeNs / 1_000_000n) < takenAt - grainMs,
     ...(target && { linkTarget: target.toString("latin1") }),
   };
+}
+
+/** As find prints a time, so that both ways to look give one stamp. */
+function seconds(timeNs: bigint): string {
+  const digits = String(timeNs).padStart(10, "0");
+  return `${digits.slice(0, -9)}.${digits.slice(-9)}0`;
 }
 
 function kindOf(stat: BigIntStats): FileKind {

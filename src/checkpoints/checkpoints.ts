@@ -11,6 +11,11 @@ import type { CheckpointInfo, CheckpointStore, ScanMemory, StoredCheckpoint } fr
 import { findPlace, type Place, relativeTo, type TakenTree, takeFiles, takeTree } from "./take.ts";
 
 export interface CheckpointSettings {
+  /**
+   * `call`: before each call that can change files. `turn`: of the whole workspace, before the first such call of a
+   * turn. `never`: only by hand. @default "call"
+   */
+  readonly each?: "call" | "turn" | "never";
   /** Files beyond this are left out, bytes. @default limits.checkpointFileMaxBytes */
   readonly maxFileBytes?: number;
   /** Time for a tree before a command, milliseconds. @default limits.checkpointBudgetMs */
@@ -68,14 +73,24 @@ export class Checkpoints implements AsyncDisposable {
     this.#settings = settings;
   }
 
-  /** Before a call that writes to these paths. */
+  /**
+   * Before a call that writes to these paths.
+   *
+   * @param call.onlyOutside keeps those alone that lie outside of the workspace; null when there is none
+   */
   async beforeFiles(
     environment: BaseEnvironment,
     paths: readonly string[],
-    call: { readonly reason: string; readonly callId: string; readonly cwd: string },
-  ): Promise<TakenCheckpoint> {
+    call: {
+      readonly reason: string;
+      readonly callId: string;
+      readonly cwd: string;
+      readonly onlyOutside?: boolean;
+    },
+  ): Promise<TakenCheckpoint | null> {
     const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
     const taken = await once(() => takeFiles(store, environment, place, paths, { ...call, ...this.#cap() }));
+    if (call.onlyOutside && taken.states.size === 0) return null;
     const checkpoint = entered(taken.checkpoint);
     this.#pruneSoon(store);
     return { id: checkpoint.id, note: noteOn(checkpoint.skipped), finish: async () => {} };

@@ -10,7 +10,12 @@ import type { Checkpoints, TakenCheckpoint } from "./checkpoints.ts";
 /** What became of the wish for a checkpoint. */
 type Attempt = { readonly taken: TakenCheckpoint | null; readonly note: string | null };
 
-export function checkpointMiddleware(checkpoints: Checkpoints): Middleware {
+/** Turns that may run side by side in one environment. */
+const TURNS = 64;
+
+/** @param each whether every call has a checkpoint of its own, or all calls of a turn share one of the whole workspace */
+export function checkpointMiddleware(checkpoints: Checkpoints, each: "call" | "turn"): Middleware {
+  const turns = new Turns();
   // Callers whose session may have functions or aliases in the place of known programs.
   const redefined = new WeakMap<BaseEnvironment, Set<string>>();
   return async (call, next) => {
@@ -27,7 +32,10 @@ export function checkpointMiddleware(checkpoints: Checkpoints): Middleware {
       if (effects.redefines) callers.add(call.caller);
       if (isTrusted && !effects.writes) return next();
     }
-    const { taken, note } = await attempt(checkpoints, call, environment);
+    const { taken, note } =
+      each === "call"
+        ? await attempt(checkpoints, call, environment, tool.paths?.(call.arguments).writes)
+        : await attemptTurn(checkpoints, turns, call, environment);
     let output: ToolOutput;
     try {
       output = await next();
@@ -42,19 +50,61 @@ export function checkpointMiddleware(checkpoints: Checkpoints): Middleware {
   };
 }
 
+/** The checkpoints of the last turns, by environment: calls of a turn share one. */
+class Turns {
+  readonly #byEnvironment = new WeakMap<BaseEnvironment, Map<string, Promise<Attempt>>>();
+
+  async attempt(environment: BaseEnvironment, turn: string, take: () => Promise<Attempt>): Promise<Attempt> {
+    const turns = this.#byEnvironment.get(environment) ?? new Map<string, Promise<Attempt>>();
+    this.#byEnvironment.set(environment, turns);
+    const known = turns.get(turn);
+    // What was left out is told once.
+    if (known) return { ...(await known), note: null };
+    const taking = take();
+    turns.set(turn, taking);
+    const [oldest] = turns.keys();
+    if (turns.size > TURNS && oldest !== undefined) turns.delete(oldest);
+    const attempt = await taking;
+    // The next call of the turn tries again.
+    if (attempt.taken === null) turns.delete(turn);
+    return attempt;
+  }
+}
+
+/** The checkpoint of the whole turn, and one of files outside of the workspace, which that one does not know. */
+async function attemptTurn(
+  checkpoints: Checkpoints,
+  turns: Turns,
+  call: CallInProgress,
+  environment: BaseEnvironment,
+): Promise<Attempt> {
+  const paths = call.tool.paths?.(call.arguments).writes;
+  if (paths?.length === 0) return { taken: null, note: null };
+  const whole = await turns.attempt(environment, call.turn, () => attempt(checkpoints, call, environment));
+  if (!paths) return whole;
+  const outside = await attempt(checkpoints, call, environment, paths, true);
+  const notes = [whole.note, outside.note].filter((note) => note !== null);
+  return { taken: whole.taken, note: notes.length === 0 ? null : notes.join("; ") };
+}
+
+/** @param paths that the call names as those it writes; without, it may write anywhere */
 async function attempt(
   checkpoints: Checkpoints,
   call: CallInProgress,
   environment: BaseEnvironment,
+  paths?: readonly string[],
+  onlyOutside = false,
 ): Promise<Attempt> {
   const { tool, callId } = call;
   const reason = `before ${tool.name}`;
-  const paths = tool.paths?.(call.arguments).writes;
   if (paths?.length === 0) return { taken: null, note: null };
   try {
-    const taken = paths
-      ? await checkpoints.beforeFiles(environment, paths, { reason, callId, cwd: call.cwd() })
-      : await checkpoints.beforeTree(environment, { reason, callId });
+    if (paths) {
+      const options = { reason, callId, cwd: call.cwd(), onlyOutside };
+      const taken = await checkpoints.beforeFiles(environment, paths, options);
+      return { taken, note: taken?.note ?? null };
+    }
+    const taken = await checkpoints.beforeTree(environment, { reason, callId });
     return {
       taken,
       note: taken ? taken.note : "No checkpoint was taken: the workspace takes too long to look at",

@@ -19,13 +19,14 @@ export function momentOf(store: CheckpointStore, checkpoint: StoredCheckpoint): 
   let whole = false;
   for (const each of store.since(checkpoint)) {
     for (const path of each.made) made.add(path);
-    if (whole) continue;
+    // Of what lies outside of the workspace only those of files know.
+    if (whole && each.scope === "tree") continue;
     for (const [path, state] of store.states(each)) {
-      if (states.has(path)) continue;
+      if (states.has(path) || (whole && !path.startsWith("/"))) continue;
       // Nothing was in a folder that was not there.
       if (state.kind === "absent" || !isUnderAbsent(path, states)) states.set(path, state);
     }
-    whole = each.scope === "tree";
+    whole ||= each.scope === "tree";
   }
   return { states, whole, made };
 }

@@ -39,9 +39,9 @@ export async function takeFiles(
   environment: BaseEnvironment,
   place: Place,
   paths: readonly string[],
-  options: TakeOptions & { readonly cwd: string },
+  options: TakeOptions & { readonly cwd: string; readonly onlyOutside?: boolean },
 ): Promise<{ readonly checkpoint: StoredCheckpoint | null; readonly states: States }> {
-  const { maxFileBytes = limits.checkpointFileMaxBytes, cwd } = options;
+  const { maxFileBytes = limits.checkpointFileMaxBytes, cwd, onlyOutside = false } = options;
   const captured = await environment.tree.capture([...new Set(paths)], {
     maxBytes: Math.min(maxFileBytes, limits.fileWholeMaxBytes),
     cwd,
@@ -50,7 +50,11 @@ export async function takeFiles(
   const contents = store.blobs.writer();
   const states = new Map<string, PathState>();
   const skipped: Skipped[] = [];
-  for (const file of captured) await enterCaptured(file, place, contents, states, skipped);
+  for (const file of captured) {
+    if (onlyOutside && !relativeTo(place, file.realPath).startsWith("/")) continue;
+    await enterCaptured(file, place, contents, states, skipped);
+  }
+  if (onlyOutside && states.size === 0) return { checkpoint: null, states };
   const checkpoint = await enter(
     store,
     environment,

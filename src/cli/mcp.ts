@@ -16,55 +16,63 @@ export async function mcp(options: McpOptions): Promise<number> {
   globalThis.console = new Console(process.stderr);
   if (process.stdin.isTTY)
     printLine("moor: An MCP client is expected on stdin; see docs/mcp.md. Ctrl-D ends this");
-  return withMoorage(options, async ({ moorage, lifetime: { abortSignal }, start }) => {
-    const transport = new StdioTransport();
-    const onError = (error: Error): void => printLine(`moor: mcp: ${error.message}`);
-    // Not before a client lists: some start a second server only to ask which protocol it speaks.
-    const onList = (): void => startInBackground(start);
-    const connection = serveStdio(() => createMcpServer(moorage, { version: version(), onError, onList }), {
-      transport,
-      onerror: onError,
-    });
-    const leave = (): void => void connection.close();
-    abortSignal.addEventListener("abort", leave, { once: true });
-    if (abortSignal.aborted) leave();
-    await transport.closed;
-    return EXIT.ok;
-  });
+  return withMoorage(
+    options,
+    async ({ moorage, lifetime: { abortSignal }, start }) => {
+      const transport = new StdioTransport();
+      const onError = (error: Error): void => printLine(`moor: mcp: ${error.message}`);
+      // Not before a client lists: some start a second server only to ask which protocol it speaks.
+      const onList = (): void => startInBackground(start);
+      const connection = serveStdio(() => createMcpServer(moorage, { version: version(), onError, onList }), {
+        transport,
+        onerror: onError,
+      });
+      const leave = (): void => void connection.close();
+      abortSignal.addEventListener("abort", leave, { once: true });
+      if (abortSignal.aborted) leave();
+      await transport.closed;
+      return EXIT.ok;
+    },
+    { watches: true },
+  );
 }
 
 /** Ends with a signal; clients come and go. */
 async function overHttp(options: McpOptions, port: number): Promise<number> {
   const given = process.env[options.tokenEnv] ?? "";
   const token = given === "" ? randomBytes(24).toString("base64url") : given;
-  return withMoorage(options, async ({ moorage, lifetime: { abortSignal }, start }) => {
-    const { serveMcpHttp } = await import("../mcp/http.ts");
-    const onError = (error: Error): void => printLine(`moor: mcp: ${error.message}`);
-    const onList = (): void => startInBackground(start);
-    const server = await serveMcpHttp({
-      makeServer: (caller) => createMcpServer(moorage, { version: version(), caller, onError, onList }),
-      onGone: (caller) => void moorage.forget(caller).catch(onError),
-      host: options.host,
-      port,
-      token,
-      onError,
-    });
-    const unlisten = moorage.onEvent(({ type }) => {
-      if (type === "tools-changed") server.toolsChanged();
-    });
-    try {
-      printLine(`moor: Serving MCP at ${server.url}`);
-      if (given === "") printLine(`moor: Clients send the header "Authorization: Bearer ${token}"`);
-      await new Promise<void>((resolve) => {
-        abortSignal.addEventListener("abort", () => resolve(), { once: true });
-        if (abortSignal.aborted) resolve();
+  return withMoorage(
+    options,
+    async ({ moorage, lifetime: { abortSignal }, start }) => {
+      const { serveMcpHttp } = await import("../mcp/http.ts");
+      const onError = (error: Error): void => printLine(`moor: mcp: ${error.message}`);
+      const onList = (): void => startInBackground(start);
+      const server = await serveMcpHttp({
+        makeServer: (caller) => createMcpServer(moorage, { version: version(), caller, onError, onList }),
+        onGone: (caller) => void moorage.forget(caller).catch(onError),
+        host: options.host,
+        port,
+        token,
+        onError,
       });
-    } finally {
-      unlisten();
-      await server.close();
-    }
-    return EXIT.ok;
-  });
+      const unlisten = moorage.onEvent(({ type }) => {
+        if (type === "tools-changed") server.toolsChanged();
+      });
+      try {
+        printLine(`moor: Serving MCP at ${server.url}`);
+        if (given === "") printLine(`moor: Clients send the header "Authorization: Bearer ${token}"`);
+        await new Promise<void>((resolve) => {
+          abortSignal.addEventListener("abort", () => resolve(), { once: true });
+          if (abortSignal.aborted) resolve();
+        });
+      } finally {
+        unlisten();
+        await server.close();
+      }
+      return EXIT.ok;
+    },
+    { watches: true },
+  );
 }
 
 /** So that the first call finds it ready. A failure is told by that call, which tries again. */

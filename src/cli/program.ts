@@ -331,6 +331,18 @@ function addSync(program: Command, finish: (exitCode: number) => void): void {
         finish(await syncFolder(action, folder, options));
       });
   }
+  common(sync.command("watch"))
+    .description("Mirrors both ways again and again, until a signal ends it.")
+    .argument("[folder]", "folder of this host", ".")
+    .addOption(json("print what each run did as a JSON object on a line of its own"))
+    .addHelpText(
+      "after",
+      example("moor sync watch . -e ssh://me@host/folder", "While you edit here and an agent works there."),
+    )
+    .action(async (folder: string, options: CommonOptions) => {
+      const { watchSync } = await import("./sync.ts");
+      finish(await watchSync(folder, options));
+    });
 }
 
 function addCheckpoints(program: Command, finish: (exitCode: number) => void): void {

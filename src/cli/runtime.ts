@@ -22,6 +22,11 @@ export interface Running {
   readonly view: ProgressView;
 }
 
+export interface RuntimeOptions extends Pick<MoorageOptions, "registry"> {
+  /** Whether the folder of `--sync` is mirrored all along: for work that lasts. @default false */
+  readonly watches?: boolean;
+}
+
 /**
  * Runs `work` with a runtime and ends that runtime afterwards, whatever came of it. The exit status is a signal's
  * when one ended us, else what `work` says.
@@ -29,7 +34,7 @@ export interface Running {
 export async function withMoorage(
   options: ToolOptions,
   work: (running: Running) => Promise<number>,
-  extra: Pick<MoorageOptions, "registry"> = {},
+  { watches = false, ...extra }: RuntimeOptions = {},
 ): Promise<number> {
   using lifetime = watchLifetime();
   using view = createProgressView(process.stderr);
@@ -48,7 +53,7 @@ export async function withMoorage(
         view.clear();
       });
     };
-    exitCode = await withSync(options, { moorage, lifetime, start, view }, work);
+    exitCode = await withSync(options, { moorage, lifetime, start, view }, work, watches);
   } catch (error) {
     await stop(moorage);
     // What a signal of ours brought about is no failure to tell.
@@ -60,23 +65,25 @@ export async function withMoorage(
 }
 
 /**
- * Copies the folder of `--sync` in before the work, and changes both ways after it: also when the work failed or a
+ * Copies the folder of `--sync` in before the work, and changes both ways during it where it lasts, and after it: also when the work failed or a
  * signal ended it, since what was done is then worth as much.
  */
 async function withSync(
   { sync, workspace }: ToolOptions,
   running: Running,
   work: (running: Running) => Promise<number>,
+  watches: boolean,
 ): Promise<number> {
   if (sync === undefined) return work(running);
   if (workspace !== undefined) {
     throw badUsage("Both --workspace and --sync are given", "Use --sync where the folder cannot be mounted.");
   }
-  const { syncAround } = await import("./sync.ts");
+  const { syncAlong, syncAround } = await import("./sync.ts");
   const { moorage, start, view } = running;
   await start();
   await syncAround(moorage, sync, "push", view);
   try {
+    await using _watch = watches ? await syncAlong(moorage, sync) : null;
     return await work(running);
   } finally {
     await syncAround(moorage, sync, "both", view);

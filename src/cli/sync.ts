@@ -1,9 +1,10 @@
 /** `moor sync`, and the mirroring around a command that `--sync` asks for. */
 
+import { once } from "node:events";
 import type { Moorage } from "../moorage.ts";
 import { ToolRegistry } from "../registry.ts";
 import { EXIT } from "./exit.ts";
-import { badUsage } from "./failure.ts";
+import { badUsage, printFailure } from "./failure.ts";
 import { printJson, printLine, printText } from "./output.ts";
 import type { CommonOptions } from "./program.ts";
 import type { ProgressView } from "./progress-view.ts";
@@ -17,8 +18,7 @@ export async function syncFolder(
   folder: string,
   options: CommonOptions,
 ): Promise<number> {
-  if (options.sync !== undefined)
-    throw badUsage("`moor sync` takes no --sync", "Name the folder as an argument.");
+  refuseSync(options);
   return withMoorage(
     onlyOne(options),
     async ({ moorage, lifetime: { abortSignal }, start, view }) => {
@@ -48,6 +48,40 @@ export async function syncAround(
   const report = await moorage.sync(folder, { direction, ...shown(view) });
   view.clear();
   remark(report);
+}
+
+/** Mirrors all along, beside a command that lasts. */
+export function syncAlong(moorage: Moorage, folder: string): ReturnType<Moorage["watchFolder"]> {
+  return moorage.watchFolder(folder, {
+    direction: "both",
+    onReport: remark,
+    onFailure: (error) => {
+      printLine(`moor: Not mirrored: ${error instanceof Error ? error.message : String(error)}`);
+    },
+  });
+}
+
+/** `moor sync watch`: both ways until a signal ends it. */
+export async function watchSync(folder: string, options: CommonOptions): Promise<number> {
+  refuseSync(options);
+  return withMoorage(
+    onlyOne(options),
+    async ({ moorage, lifetime: { abortSignal }, start }) => {
+      await start();
+      await using _watch = await moorage.watchFolder(folder, {
+        direction: "both",
+        onReport: (report) => (options.json ? printJson(report) : print(report)),
+        onFailure: printFailure,
+      });
+      if (!abortSignal.aborted) await once(abortSignal, "abort");
+      return EXIT.ok;
+    },
+    { registry: new ToolRegistry() },
+  );
+}
+
+function refuseSync({ sync }: CommonOptions): void {
+  if (sync !== undefined) throw badUsage("`moor sync` takes no --sync", "Name the folder as an argument.");
 }
 
 /** Progress as a bar on a terminal, and as nothing elsewhere. */

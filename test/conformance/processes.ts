@@ -33,6 +33,7 @@ function described(expected: Partial<ProcessInfo>): ProcessInfo {
     pty: false,
     stdinOpen: expect.any(Boolean),
     logBytes: expect.any(Number),
+    logTruncated: false,
     ...expected,
   };
 }
@@ -71,6 +72,7 @@ export const processes = {
         cwd: environment.workspace,
         exitCode: 3,
         logBytes: 8,
+        logTruncated: false,
       }),
     });
     expect(await started.log()).toEqual({ text: "out\nerr\n", offset: 0, nextOffset: 8, totalBytes: 8 });
@@ -86,6 +88,7 @@ export const processes = {
         exitCode: null,
         endedAt: null,
         logBytes: 0,
+        logTruncated: false,
       }),
     );
     await started.kill();

@@ -176,6 +176,12 @@ export const state = {
       expect([...first.notes, ...second.notes].join("\n")).toContain("BIG");
     }
     expect(await session.exec("ls -d /")).toMatchObject({ exitCode: 0, output: "/\n" });
+    await session.exec('BIG="$BIG$BIG"');
+    expect((await session.exec('echo "${#BIG}"; BIG=short; exit 0')).output).toBe("336140\n");
+    expect((await session.exec('echo "$BIG"; sh -c \'echo "$BIG"\'')).output).toBe("short\nshort\n");
+    await session.exec('x=0123456789; for i in 1 2 3 4 5; do x="$x$x$x$x$x$x$x"; done; export BIG="$x"');
+    await session.exec("unset BIG");
+    expect((await session.exec('echo "${BIG-unset}"')).output).toBe("unset\n");
   },
   "changes in a subshell are not kept": async ({ environment }) => {
     expect(await inOrder(environment, "(cd /; export A=1)", 'pwd; echo "${A-unset}"')).toEqual(

@@ -56,6 +56,23 @@ export const unbreakable = {
   "`set -euo pipefail` ends the call at a failing pipe": inBash(
     survives("set -euo pipefail; echo a; false | true; echo b", { exitCode: 1, output: "a\n" }),
   ),
+  "a restricted shell keeps its exit code, its output and what it exports": inBash(
+    async ({ environment }) => {
+      await using session = await environment.openSession();
+      for (const [end, exitCode] of [
+        ["(exit 5)", 5],
+        ["exit 6", 6],
+      ] as const) {
+        expect(await session.exec(`echo a; export MADE=${exitCode}; set -r; cd /; ${end}`)).toMatchObject({
+          exitCode,
+          output: expect.stringMatching(/^a\n.*cd: restricted\n$/),
+        });
+        expect(await session.exec('echo "$MADE"; cd /; pwd; echo x >/dev/null')).toEqual(
+          result({ output: `${exitCode}\n/\n`, cwd: "/" }),
+        );
+      }
+    },
+  ),
   "`set -u` ends the call at an unset name": survives("set -u; echo a; echo $nope; echo b", FAILED),
   // What a subshell does after it killed the shell that `$$` names is its own: some milliseconds may be left to it.
   "`kill -9 $$` is a death by signal 9 (SH-16)": survives("echo a; kill -9 $$; sleep 5; echo b", {

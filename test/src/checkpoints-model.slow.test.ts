@@ -4,9 +4,6 @@ import {
   lstatSync,
   mkdirSync,
   mkdtempSync,
-  readdirSync,
-  readFileSync,
-  readlinkSync,
   realpathSync,
   renameSync,
   rmSync,
@@ -17,36 +14,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import { createMoorage } from "../../src/moorage.ts";
+import { type Picture, picture, randomFrom } from "../environments/tree/picture.ts";
 
 const OPERATIONS = 200;
-
-/** Numbers that are the same on every run of a seed. */
-function randomFrom(seed: number): (below: number) => number {
-  let state = seed >>> 0 || 1;
-  return (below) => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return Math.floor((state / 2 ** 32) * below);
-  };
-}
-
-type Picture = Readonly<Record<string, string>>;
-
-function picture(folder: string): Picture {
-  const found: Record<string, string> = {};
-  // By hand: the recursive listing enters links to folders.
-  const names = readdirSync(folder, { encoding: "latin1" });
-  for (let name = names.pop(); name !== undefined; name = names.pop()) {
-    const path = Buffer.concat([Buffer.from(`${folder}/`), Buffer.from(name, "latin1")]);
-    const stat = lstatSync(path);
-    const mode = (stat.mode & 0o7777).toString(8);
-    if (stat.isSymbolicLink()) found[name] = `-> ${readlinkSync(path, "latin1")}`;
-    else if (stat.isDirectory()) {
-      found[name] = `dir ${mode}`;
-      for (const inner of readdirSync(path, { encoding: "latin1" })) names.push(`${name}/${inner}`);
-    } else found[name] = `file ${mode} ${readFileSync(path, "latin1")}`;
-  }
-  return found;
-}
 
 /** Whether a folder on the way is a link. */
 function leadsThroughLink(workspace: string, path: string): boolean {

@@ -2,12 +2,10 @@ import { spawnSync } from "node:child_process";
 import {
   chmodSync,
   existsSync,
-  lstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
-  readlinkSync,
   realpathSync,
   rmSync,
   statSync,
@@ -19,6 +17,7 @@ import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import type { CheckpointSettings } from "../../src/checkpoints/checkpoints.ts";
 import { createMoorage, type Moorage } from "../../src/moorage.ts";
+import { picture } from "../environments/tree/picture.ts";
 
 const base = realpathSync(mkdtempSync(join(tmpdir(), "moorage-checkpoints-")));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
@@ -53,24 +52,6 @@ async function fixture(
     restore: (id, options) => moorage.checkpoints.restore(String(id), moorage.environment(), options),
     [Symbol.asyncDispose]: () => moorage.stop(),
   };
-}
-
-/** Everything of a folder that a restore promises. */
-function picture(folder: string): Record<string, string> {
-  const found: Record<string, string> = {};
-  // By hand: the recursive listing enters links to folders.
-  const names = readdirSync(folder, { encoding: "latin1" });
-  for (let name = names.pop(); name !== undefined; name = names.pop()) {
-    const path = Buffer.concat([Buffer.from(`${folder}/`), Buffer.from(name, "latin1")]);
-    const stat = lstatSync(path);
-    const mode = (stat.mode & 0o7777).toString(8);
-    if (stat.isSymbolicLink()) found[name] = `-> ${readlinkSync(path, "latin1")}`;
-    else if (stat.isDirectory()) {
-      found[name] = `dir ${mode}`;
-      for (const inner of readdirSync(path, { encoding: "latin1" })) names.push(`${name}/${inner}`);
-    } else found[name] = `file ${mode} ${readFileSync(path, "latin1")}`;
-  }
-  return Object.fromEntries(Object.entries(found).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
 const ID = /^cp-[0-9a-f]{12}$/;
@@ -348,6 +329,50 @@ describe("checkpoints", () => {
     expect(found.map(({ place, reason }) => ({ place, reason }))).toEqual([
       { place: `host:${f.workspace}`, reason: "before write_file" },
     ]);
+  });
+
+  it("one checkpoint of a turn undoes all of it, also outside of the workspace and through links", async () => {
+    await using f = await fixture({ each: "turn" });
+    const outside = join(base, "outside-of-turn");
+    mkdirSync(outside);
+    writeFileSync(join(outside, "t"), "1");
+    writeFileSync(f.at("a"), "1\n");
+    symlinkSync(join(outside, "t"), f.at("file-link"));
+    symlinkSync(outside, f.at("folder-link"));
+    const before = picture(f.workspace);
+    const turn = async (...calls: readonly (readonly [string, Record<string, unknown>])[]) => {
+      const results = await f.moorage.batch(calls.map(([name, args]) => ({ name, arguments: args })));
+      return results.map((result) => {
+        if (!result.ok) throw new Error(JSON.stringify(result.error));
+        return result.content.checkpoint;
+      });
+    };
+    const [first, ...others] = await turn(
+      ["write_file", { path: "a", content: "2\n" }],
+      ["write_file", { path: "new/n", content: "2" }],
+      ["write_file", { path: "file-link", content: "2" }],
+      ["terminal", { command: "echo 3 > b; rm a; echo 4 > a" }],
+      [
+        "patch",
+        {
+          mode: "patch",
+          patch:
+            "*** Begin Patch\n*** Add File: folder-link/made\n+x\n*** Update File: a\n@@\n-4\n+5\n*** End Patch",
+        },
+      ],
+    );
+    expect(first).toMatch(ID);
+    expect(new Set(others)).toEqual(new Set([first]));
+    const [second] = await turn(["write_file", { path: "a", content: "6" }]);
+    expect(second).not.toBe(first);
+    expect(readFileSync(join(outside, "t"), "utf8")).toBe("2");
+    expect(readdirSync(outside).sort()).toEqual(["made", "t"]);
+    const report = await f.restore(first);
+    expect(report.failed).toEqual([]);
+    expect(report.others).toEqual([]);
+    expect(picture(f.workspace)).toEqual(before);
+    expect(readFileSync(join(outside, "t"), "utf8")).toBe("1");
+    expect(readdirSync(outside)).toEqual(["t"]);
   });
 
   it("restores a file that a call changed outside of the workspace, and a link that it replaced", async () => {

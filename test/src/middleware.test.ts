@@ -4,6 +4,7 @@ import { noop } from "./tools.ts";
 
 const call: CallInProgress = {
   callId: "1",
+  turn: "turn",
   caller: "me",
   tool: noop(),
   arguments: {},

@@ -148,6 +148,25 @@ describeWithEngine("a docker environment", () => {
     });
   });
 
+  it("answers a fork bomb with a timeout, and goes on with the same files (SH-46)", async () => {
+    const backend = createDockerBackend({ image: WORKBENCH_IMAGE, pidsLimit: 80 });
+    const environment = createShellEnvironment(backend, { stateDir });
+    await using _ = environment;
+    await using session = await environment.openSession();
+    await session.exec("echo kept >file; export KEPT=1");
+    const bomb = await session.exec("echo before; :() { :|:; }; :", { timeoutMs: 2_000 });
+    expect(bomb).toMatchObject({
+      exitCode: null,
+      timedOut: true,
+      output: expect.stringMatching(/^before\n/),
+      survivors: [],
+    });
+    const next = await session.exec('echo "$KEPT"; cat file');
+    expect(next.output).toBe("1\nkept\n");
+    // Where room for the search was left, all was ended without a new start.
+    for (const note of [...bomb.notes, ...next.notes]) expect(note).toMatch(/was started anew/);
+  });
+
   it("never says that a command ran which was cut off by the container's end", async () => {
     const { backend, environment } = make();
     await using _ = environment;

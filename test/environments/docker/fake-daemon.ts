@@ -109,9 +109,14 @@ export class FakeDaemon implements AsyncDisposable {
     return this.requests.filter((request) => request.method === method && path.test(request.path));
   }
 
-  /** Tells every watcher of events. */
-  emit(action: string, attributes: Record<string, string> = {}): void {
-    const event = { Type: "container", Action: action, Actor: { ID: CONTAINER_ID, Attributes: attributes } };
+  /** Tells every watcher of events. @param atMs when it happened, as Date.now counts */
+  emit(action: string, attributes: Record<string, string> = {}, atMs?: number): void {
+    const event = {
+      Type: "container",
+      Action: action,
+      Actor: { ID: CONTAINER_ID, Attributes: attributes },
+      ...(atMs !== undefined && { timeNano: atMs * 1e6 }),
+    };
     for (const response of this.#events) response.write(`${JSON.stringify(event)}\n`);
   }
 
@@ -137,6 +142,9 @@ export class FakeDaemon implements AsyncDisposable {
     this.on("POST", /^\/containers\/[^/]+\/start$/, () => ({ status: 204 }));
     this.on("DELETE", /^\/containers\/[^/]+$/, () => ({ status: 204 }));
     this.on("GET", /^\/containers\/[^/]+\/json$/, () => ({ json: this.#inspection() }));
+    this.on("GET", /^\/containers\/[^/]+\/stats$/, () => ({
+      json: { pids_stats: { current: 2, limit: 512 } },
+    }));
     this.on("GET", /^\/images\/.*\/json$/, () => ({ json: { Id: "sha256:1", Config: { User: "" } } }));
     this.on("GET", /^\/events$/, (_request, response) => {
       response.writeHead(200, { "Content-Type": "application/json" });

@@ -93,6 +93,50 @@ describe("openExec()", () => {
     expect(await finish(stream, "test\n")).toEqual({ ...ended(4), stdout: "late 5\n", stderr: "" });
   });
 
+  it.each([
+    ["before", undefined],
+    ["after", true],
+  ])(
+    "tells whether bytes written %s the container's end had a taker, also when its news are late",
+    async (when, undelivered) => {
+      await using daemon = await FakeDaemon.listen();
+      const taken = Promise.withResolvers<void>();
+      daemon.onExec = ({ socket }) => {
+        socket.once("data", () => taken.resolve());
+      };
+      const { stream } = await open(daemon);
+      const margin = () => new Promise((resolve) => setTimeout(resolve, 20)); // two clocks are compared
+      let endedAt = Date.now();
+      await margin();
+      stream.stdin.write("bytes");
+      await taken.promise;
+      await margin();
+      if (when === "before") endedAt = Date.now();
+      daemon.emit("die", {}, endedAt);
+      const { lost } = await stream.ended;
+      expect({ code: lost?.code, undelivered: lost?.details.undelivered }).toEqual({
+        code: "ENVIRONMENT_LOST",
+        undelivered,
+      });
+    },
+  );
+
+  it("knows bytes as undelivered that it had not sent when it learned of the container's end", async () => {
+    await using daemon = await FakeDaemon.listen();
+    const { stream, target } = await open(daemon);
+    // Both are met in one turn: the write, which first looks for news, and the news themselves.
+    await new Promise<void>((resolve) => {
+      target.watch.listen({
+        gone: () => {
+          stream.stdin.write("bytes");
+          resolve();
+        },
+      });
+      daemon.emit("die");
+    });
+    expect((await stream.ended).lost?.details).toMatchObject({ undelivered: true });
+  });
+
   it("holds the engine back while the reader lags (DK-04)", async () => {
     await using daemon = await FakeDaemon.listen();
     const block = frame(1, Buffer.alloc(256 * 1024));

@@ -474,13 +474,19 @@ describe.each(["bash", "dash", "busybox"] as const)("files in %s", (kind) => {
       ]);
       const before = process.memoryUsage().rss;
       const last = await files.readLines("huge", { offset: -1 });
-      const first = await files.readLines("huge", { offset: 1, limit: 5, maxBytes: 1_000 });
+      await expect(files.readLines("huge", { offset: 1, limit: 5 })).rejects.toMatchObject({
+        code: "FILE_BINARY",
+      });
+      writeFileSync(at("log"), "x".repeat(1024 ** 2));
+      execFileSync("/bin/sh", ["-c", `truncate -s 300M ${at("log")}`]);
+      const first = await files.readLines("log", { offset: 1, limit: 5, maxBytes: 1_000 });
       const range = await files.readFile("huge", { offset: 3 * 1024 ** 3, maxBytes: 5 });
       expect([last.bytes.toString(), last.totalLines, last.hash]).toEqual(["last one\n", 2, null]);
       expect([first.bytes.length, first.truncated]).toEqual([1_000, true]);
       expect(range.bytes.toString()).toBe("\nlast");
       expect(process.memoryUsage().rss - before).toBeLessThan(200 * 1024 * 1024);
       rmSync(at("huge"));
+      rmSync(at("log"));
     });
   });
 

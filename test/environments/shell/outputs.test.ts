@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, it } from "vitest";
@@ -13,6 +13,23 @@ it("a spill that is closed lets go of whoever waits for room in it", async () =>
     await spill.close();
     await held;
     expect(spill.failure).toBeNull();
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
+
+it("a spill that is limited keeps its beginning and tells that it was cut", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "moorage-outputs-"));
+  try {
+    const spill = new Spill(folder);
+    spill.write(Buffer.from("before"));
+    spill.limitTo(8);
+    expect(spill.truncated).toBe(false);
+    spill.write(Buffer.from("more"));
+    spill.write(Buffer.from("again"));
+    await spill.close();
+    expect(await readFile(join(folder, `${spill.id}.log`), "utf8")).toBe("beforemo");
+    expect({ bytes: spill.bytes, truncated: spill.truncated }).toEqual({ bytes: 8, truncated: true });
   } finally {
     await rm(folder, { recursive: true });
   }

@@ -7,6 +7,7 @@ import { describe, expect, it } from "vitest";
 import type { EnvironmentProcess, ProcessInfo } from "../../../environments/base.ts";
 import { createProcesses, type ShellProcesses } from "../../../environments/shell/processes.ts";
 import { limits } from "../../../src/limits.ts";
+import { uniqueSeconds } from "../../conformance/support.ts";
 import { createSpawnSystemShell, type SpawnSystemShell, type TestShell } from "./spawn-system-shell.ts";
 
 interface Place extends AsyncDisposable {
@@ -90,6 +91,7 @@ describe.each(["bash", "dash", "busybox"] as const)("background processes throug
       pty: false,
       stdinOpen: true,
       logBytes: expect.any(Number),
+      logTruncated: false,
     });
     await process.write("a b\n");
     const { reason, info, match } = await process.wait({ timeoutMs: 10_000 });
@@ -101,6 +103,7 @@ describe.each(["bash", "dash", "busybox"] as const)("background processes throug
       endedAt: expect.any(String),
       stdinOpen: false,
       logBytes: 16,
+      logTruncated: false,
     });
     expect(await logText(process)).toBe("out\nerr\ngot:a b\n");
     expect(Date.parse(info.endedAt ?? "") - Date.parse(info.startedAt)).toBeLessThan(10_000);
@@ -205,10 +208,15 @@ describe.each(["bash", "dash", "busybox"] as const)("background processes throug
 
   it("a process has ended when its leader has, and kill() ends what it left", async () => {
     await using place = await createPlace(kind);
-    const process = await place.processes.start("setsid sleep 311 & sleep 312 & echo started");
+    const seconds = uniqueSeconds();
+    const process = await place.processes.start(
+      `setsid sleep ${seconds}1 & sleep ${seconds}2 & echo started`,
+    );
     const { info } = await process.wait({ timeoutMs: 10_000 });
     expect([info.status, info.exitCode]).toEqual(["exited", 0]);
-    await until(() => findByText("sleep\x00312").length === 1 && findByText("sleep\x00311").length >= 1);
+    await until(
+      () => findByText(`sleep\0${seconds}2`).length === 1 && findByText(`sleep\0${seconds}1`).length >= 1,
+    );
     const ended = await process.kill();
     expect([ended.info.status, ended.survivors]).toEqual(["exited", []]);
     expect(findByText(`MOORAGE_PROCESS=${process.id}`)).toEqual([]);
@@ -397,11 +405,12 @@ describe.each(["bash", "dash", "busybox"] as const)("background processes throug
 
   it("a terminal ends with its command, also while a child holds it, and on kill() with a pager", async () => {
     await using place = await createPlace(kind);
-    const leaving = await place.processes.start("sleep 391 & echo left", { pty: true });
+    const seconds = uniqueSeconds();
+    const leaving = await place.processes.start(`sleep ${seconds} & echo left`, { pty: true });
     expect((await leaving.wait({ timeoutMs: 10_000 })).info).toMatchObject({ status: "exited", exitCode: 0 });
-    await until(() => findByText("sleep\x00391").length === 1);
+    await until(() => findByText(`sleep\0${seconds}`).length === 1);
     expect((await leaving.kill()).survivors).toEqual([]);
-    expect(findByText("sleep\x00391")).toEqual([]);
+    expect(findByText(`sleep\0${seconds}`)).toEqual([]);
     const pager = await place.processes.start("less /etc/services", { pty: true });
     await pager.wait({ logPattern: /tcpmux|services/, timeoutMs: 10_000 });
     const { info, survivors } = await pager.kill();
@@ -461,6 +470,7 @@ describe("background processes", () => {
     const process = await place.processes.start(command);
     const folder = join(await place.system.privateDir(), "p", process.id);
     await until(() => existsSync(join(folder, "cut")), 60_000);
+    expect((await process.info()).logTruncated).toBe(true);
     // What writes on after a cut is cut again.
     await until(() => statSync(join(folder, "log")).size > limits.processLogMaxBytes, 60_000);
     await until(() => statSync(join(folder, "log")).size <= limits.processLogMaxBytes + 65_536, 60_000);

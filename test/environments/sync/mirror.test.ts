@@ -2,7 +2,6 @@ import { createHash } from "node:crypto";
 import {
   chmodSync,
   existsSync,
-  lstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -19,8 +18,10 @@ import { dirname, join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
 import { createLocalEnvironment } from "../../../environments/local/index.ts";
+import { Baseline } from "../../../environments/sync/baseline.ts";
 import { mirror, type SyncOptions, type SyncReport } from "../../../environments/sync/mirror.ts";
 import { ODD_NAMES } from "../tree/cases.ts";
+import { picture, write } from "../tree/picture.ts";
 
 const base = realpathSync(mkdtempSync(join(tmpdir(), "moorage-sync-")));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
@@ -56,28 +57,6 @@ function fixture(shell: "bash" | "sh" = "bash"): Fixture {
   };
 }
 
-function write(path: string, content: string): void {
-  mkdirSync(dirname(path), { recursive: true });
-  writeFileSync(path, content);
-}
-
-function picture(folder: string): Record<string, string> {
-  const found: Record<string, string> = {};
-  // By hand: the recursive listing enters links to folders.
-  const names = readdirSync(folder, { encoding: "latin1" });
-  for (let name = names.pop(); name !== undefined; name = names.pop()) {
-    const path = Buffer.concat([Buffer.from(`${folder}/`), Buffer.from(name, "latin1")]);
-    const stat = lstatSync(path);
-    const mode = (stat.mode & 0o777).toString(8);
-    if (stat.isSymbolicLink()) found[name] = `-> ${readlinkSync(path, "latin1")}`;
-    else if (stat.isDirectory()) {
-      found[name] = `dir ${mode}`;
-      for (const inner of readdirSync(path, { encoding: "latin1" })) names.push(`${name}/${inner}`);
-    } else found[name] = `file ${mode} ${readFileSync(path, "latin1")}`;
-  }
-  return Object.fromEntries(Object.entries(found).sort(([a], [b]) => (a < b ? -1 : 1)));
-}
-
 const nothing = { pushed: [], pulled: [], conflicts: [], skipped: [] };
 
 describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (shell) => {
@@ -93,7 +72,7 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
     const { pushed, ...rest } = await f.sync("push");
     expect(rest).toEqual({ pulled: [], conflicts: [], skipped: [] });
     expect(pushed).toHaveLength(4 + ODD_NAMES.length);
-    expect(picture(f.remote)).toEqual(picture(f.host));
+    expect(picture(f.remote, 0o777)).toEqual(picture(f.host, 0o777));
     expect(await f.sync()).toEqual(nothing);
   });
 
@@ -113,8 +92,8 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
       pushed: ["a", "b"],
       pulled: ["d", "d/e", "new", "new/n", "zero"],
     });
-    expect(picture(f.host)).toEqual(picture(f.remote));
-    expect(Object.keys(picture(f.host))).toEqual(["a", "c", "new", "new/n", "zero"]);
+    expect(picture(f.host, 0o777)).toEqual(picture(f.remote, 0o777));
+    expect(Object.keys(picture(f.host, 0o777))).toEqual(["a", "c", "new", "new/n", "zero"]);
     expect(readFileSync(join(f.host, "zero"), "utf8")).toBe("filled");
     expect(await f.sync()).toEqual(nothing);
   });
@@ -164,7 +143,7 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
       write(join(f.host, name), "1");
     }
     await f.sync("push");
-    expect(Object.keys(picture(f.remote))).toEqual([
+    expect(Object.keys(picture(f.remote, 0o777))).toEqual([
       ".git",
       ".gitignore",
       "keep.log",
@@ -220,7 +199,7 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
     await f.sync("push");
     rmSync(join(f.remote, "d"), { recursive: true });
     expect(await f.sync()).toEqual({ ...nothing, pushed: ["d", "d/a"] });
-    expect(picture(f.remote)).toEqual(picture(f.host));
+    expect(picture(f.remote, 0o777)).toEqual(picture(f.host, 0o777));
   });
 
   it("understands a run that died between putting files in place and writing that down", async () => {
@@ -234,13 +213,35 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
     await f.sync("push");
     const hash = createHash("sha256").update("2").digest("hex");
     writeFileSync(join(states, name), before);
-    writeFileSync(
-      join(states, `${name}.intent`),
-      JSON.stringify({ side: "there", states: [["a", `file 644 ${hash}`]] }),
-    );
+    {
+      using baseline = await Baseline.open(join(states, name));
+      baseline.intend({ side: "there", states: [["a", `file 644 ${hash}`]] });
+    }
     write(join(f.host, "a"), "1");
     expect(await f.sync()).toEqual({ ...nothing, pushed: ["a"] });
-    expect(readdirSync(states)).toEqual([name]);
+    using baseline = await Baseline.open(join(states, name));
+    expect(baseline.intent).toBeNull();
+  });
+
+  it("waits for another mirror of the same folders, and takes a damaged baseline for an empty one", async () => {
+    await using f = fixture(shell);
+    write(join(f.host, "a"), "1");
+    const two = await Promise.all([f.sync(), f.sync()]);
+    expect(two.map(({ pushed }) => pushed).sort()).toEqual([["a"], []].sort());
+    const states = join(dirname(f.host), "state/sync");
+    const [name = ""] = readdirSync(states);
+    writeFileSync(join(states, name), "this is no database ".repeat(100));
+    write(join(f.host, "a"), "2");
+    const { conflicts } = await f.sync();
+    expect(conflicts.map(({ path }) => path)).toEqual(["a"]);
+    expect(readFileSync(join(f.remote, "a"), "utf8")).toBe("1");
+    const held = await Baseline.open(join(states, name));
+    const controller = new AbortController();
+    const waiting = f.sync("both", { abortSignal: controller.signal });
+    controller.abort();
+    await expect(waiting).rejects.toMatchObject({ code: "ABORTED" });
+    held[Symbol.dispose]();
+    expect((await f.sync()).conflicts).toEqual(conflicts.map(({ path, copy }) => ({ path, copy })));
   });
 
   it("does nothing when both sides are one folder (SY-18)", async () => {
@@ -248,7 +249,7 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
     write(join(f.remote, "a"), "1");
     const report = await mirror(f.remote, f.environment, { direction: "both", stateDir: join(base, "s") });
     expect(report.skipped).toEqual([{ path: "", reason: "both sides are one folder" }]);
-    expect(picture(f.remote)).toEqual({ a: "file 644 1" });
+    expect(picture(f.remote, 0o777)).toEqual({ a: "file 644 1" });
   });
 
   it("goes on after an abort from where it was, and a dry run does nothing (SY-17)", async () => {
@@ -261,6 +262,6 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
     await expect(broken).rejects.toMatchObject({ code: "ABORTED" });
     expect(readdirSync(f.remote).filter((name) => name.startsWith("f"))).toEqual([]);
     expect((await f.sync("push")).pushed).toHaveLength(20);
-    expect(picture(f.remote)).toEqual(picture(f.host));
+    expect(picture(f.remote, 0o777)).toEqual(picture(f.host, 0o777));
   });
 });

@@ -1,0 +1,137 @@
+import { readdir, readFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { PassThrough } from "node:stream";
+import { describe, expect, it } from "vitest";
+import { spawnStream } from "../../../environments/local/spawn.ts";
+import { ownedOrphans } from "../../../environments/shell/left-behind.ts";
+import { emptyState } from "../../../environments/shell/state.ts";
+import type { ShellStream } from "../../../environments/shell/stream.ts";
+import { type CallEnd, Worker } from "../../../environments/shell/worker.ts";
+import { token, until } from "../../conformance/support.ts";
+import { createSpawnSystemShell } from "./spawn-system-shell.ts";
+
+interface Rig {
+  readonly worker: Worker;
+  /** Keeps what the shell writes on its way, as a slow network does. */
+  readonly hold: () => void;
+  readonly letGo: () => void;
+  readonly call: (command: string, separate?: boolean) => Promise<CallEnd & { readonly output: string }>;
+}
+
+async function openRig(shell: "bash" | "sh"): Promise<Rig> {
+  const sides: { readonly from: NodeJS.ReadableStream; readonly to: PassThrough }[] = [];
+  const worker = await Worker.open({
+    id: token(),
+    shell,
+    library: "",
+    login: false,
+    open: async (argv, env): Promise<ShellStream> => {
+      const stream = await spawnStream({
+        argv,
+        env: { ...env, PATH: process.env.PATH ?? "/usr/bin:/bin" },
+        cwd: "/",
+      });
+      const delayed = (from: NodeJS.ReadableStream): PassThrough => {
+        const to = new PassThrough();
+        from.pipe(to);
+        sides.push({ from, to });
+        return to;
+      };
+      return { ...stream, stdout: delayed(stream.stdout), stderr: delayed(stream.stderr) };
+    },
+  });
+  return {
+    worker,
+    hold: () => {
+      for (const { from, to } of sides) from.unpipe(to).pause();
+    },
+    letGo: () => {
+      for (const { from, to } of sides) from.pipe(to);
+    },
+    call: async (command, separate = false) => {
+      const chunks: Buffer[] = [];
+      const end = await worker.run({
+        command,
+        cwd: "/",
+        cwdRequired: false,
+        state: emptyState("/"),
+        env: new Map(),
+        stdin: null,
+        separate,
+        dump: false,
+        onData: (_stream, chunk) => void chunks.push(chunk),
+      });
+      return { ...end, output: Buffer.concat(chunks).toString() };
+    },
+  };
+}
+
+/** Processes whose initial variables hold the word. */
+async function carriers(word: string): Promise<readonly number[]> {
+  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
+  const found = pids.map(async (pid) => {
+    const environ = await readFile(`/proc/${pid}/environ`, "utf8").catch(() => "it has ended");
+    return environ.includes(word) ? [Number(pid)] : [];
+  });
+  return (await Promise.all(found)).flat();
+}
+
+describe.each(["bash", "sh"] as const)("a worker of %s", (shell) => {
+  it.each([
+    ["merged", false],
+    ["apart", true],
+  ] as const)(
+    "never takes a dead child's last bytes for a later call's, with streams %s",
+    async (_title, separate) => {
+      const { worker, hold, letGo, call } = await openRig(shell);
+      const fifo = `${tmpdir()}/${token()}`;
+      const first = await call(
+        `mkfifo ${fifo}; (read -r go <${fifo}; echo LATE; echo LATE >&2) & echo one`,
+        separate,
+      );
+      expect(first).toMatchObject({ kind: "ended", output: "one\n" });
+      hold();
+      // It writes and ends while its bytes are still on their way.
+      await expect(spawnAndWait(`echo >${fifo}; rm ${fifo}`)).resolves.toBe(0);
+      await until(async () => (await carriers(worker.id)).length === 1, "only the shell is left");
+      const second = call("echo two; echo two >&2", separate);
+      letGo();
+      expect(await second).toMatchObject({ kind: "ended", output: "two\ntwo\n", restored: true });
+      await worker.close();
+    },
+  );
+
+  it("gives all that a dying shell wrote, up to bytes that could have begun a frame", async () => {
+    const { worker, call } = await openRig(shell);
+    const end = await call("printf 'last\\000'; kill -9 $$");
+    expect(end).toMatchObject({ kind: "died", signal: "SIGKILL", output: "last\0" });
+    await worker.close();
+  });
+
+  it("finds the child of an orphan that ended before it was looked at", async () => {
+    const { worker, call } = await openRig(shell);
+    await using system = await createSpawnSystemShell(shell === "bash" ? "bash" : "dash");
+    const end = await call("(sleep 1000; :) & :");
+    expect(end.newOrphans.length).toBeGreaterThan(0);
+    const [gone = 0] = end.newOrphans;
+    // Its `sleep` is adopted in its place.
+    process.kill(gone, "SIGKILL");
+    await until(async () => !(await carriers(worker.id)).includes(gone), "the orphan is gone");
+    const found = await ownedOrphans(system, worker, end.newOrphans);
+    expect(found).toHaveLength(1);
+    expect(found).not.toContain(gone);
+    for (const pid of found) process.kill(pid, "SIGKILL");
+    await worker.close();
+  });
+});
+
+async function spawnAndWait(script: string): Promise<number | null> {
+  const stream = await spawnStream({
+    argv: ["sh", "-c", script],
+    env: { PATH: process.env.PATH ?? "/usr/bin:/bin" },
+    cwd: "/",
+  });
+  const { exitCode } = await stream.ended;
+  await stream.close();
+  return exitCode;
+}
