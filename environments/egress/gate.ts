@@ -146,12 +146,19 @@ export class EgressGate {
     this.#recording = setTimeout(() => {
       this.#recording = null;
       // A list for people that is late is no reason to stop what it tells of.
-      this.#recorded = this.#writeRecord().catch(() => {});
+      this.#writeRecord().catch(() => {});
     }, RECORD_EVERY_MS);
     this.#recording.unref();
   }
 
-  async #writeRecord(): Promise<void> {
+  /** One after the other, as they share a file. */
+  #writeRecord(): Promise<void> {
+    const written = this.#recorded.then(() => this.#writeNow());
+    this.#recorded = written.catch(() => {}); // its own caller is told
+    return written;
+  }
+
+  async #writeNow(): Promise<void> {
     if (!this.#record || this.#closed) return;
     const { stateDir, id } = this.#record;
     await writeGate(stateDir, {

@@ -4,7 +4,7 @@ import { limits } from "../limits.ts";
 import { ApiError, badRequest, notFound, unsupported } from "./api-error.ts";
 import { readJson, sendJson } from "./http.ts";
 import { paginate } from "./paging.ts";
-import { isSameEgress, toEgress } from "./policy.ts";
+import { toEgress } from "./policy.ts";
 import {
   checkTags,
   describeSnapshot,
@@ -175,9 +175,7 @@ async function patch(exchange: Exchange, state: ServerState): Promise<void> {
   const { settings } = sandbox;
   if (asked.networkPolicy !== undefined) {
     const egress = toEgress(asked.networkPolicy);
-    if (sandbox.isRunning && !isSameEgress(egress, sandbox.session.egress)) {
-      throw unsupported("another network policy while a session runs; stop the sandbox first");
-    }
+    if (sandbox.isRunning) await sandbox.session.setEgress(egress);
     settings.egress = egress;
   }
   if (asked.currentSnapshotId !== undefined) {

@@ -9,7 +9,7 @@ import { readPieces, writeArchive } from "./files.ts";
 import { readBody, readJson, sendJson, startLines, whenGone, write } from "./http.ts";
 import type { LogLine } from "./log.ts";
 import { paginate } from "./paging.ts";
-import { isSameEgress, toEgress } from "./policy.ts";
+import { toEgress } from "./policy.ts";
 import { describeSnapshot, type Sandbox } from "./sandbox.ts";
 import { type Exchange, mayUse, type Route, type ServerState } from "./server.ts";
 import type { ServedSession } from "./session.ts";
@@ -160,9 +160,7 @@ async function setPolicy(exchange: Exchange, state: ServerState): Promise<void> 
   const { session } = find(exchange, state);
   session.requireRunning();
   const egress = toEgress(await readJson(exchange.request, z.unknown()));
-  if (!isSameEgress(egress, session.egress)) {
-    throw unsupported("another network policy while a session runs; stop the sandbox first");
-  }
+  await session.setEgress(egress);
   sendJson(exchange.response, 200, { session: session.describe() });
 }
 

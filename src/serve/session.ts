@@ -6,7 +6,7 @@ import { limits } from "../limits.ts";
 import { ApiError, badRequest, notFound } from "./api-error.ts";
 import { type CommandRequest, ServedCommand } from "./command.ts";
 import type { Place } from "./place.ts";
-import { fromEgress } from "./policy.ts";
+import { fromEgress, isSameEgress } from "./policy.ts";
 
 export type SessionStatus = "running" | "stopping" | "snapshotting" | "stopped" | "failed";
 
@@ -30,9 +30,9 @@ export function randomId(prefix: string): string {
 export class ServedSession {
   readonly id: string;
   readonly startedAt = Date.now();
-  readonly egress: Egress;
   readonly place: Place;
   status: SessionStatus = "running";
+  #egress: Egress;
   #timeoutMs: number;
   #updatedAt = this.startedAt;
   #stoppedAt: number | null = null;
@@ -42,7 +42,7 @@ export class ServedSession {
 
   constructor(options: SessionOptions) {
     this.id = options.id;
-    this.egress = options.egress;
+    this.#egress = options.egress;
     this.place = options.place;
     this.#options = options;
     this.#timeoutMs = options.timeoutMs;
@@ -65,6 +65,13 @@ export class ServedSession {
   get environment(): BaseEnvironment {
     this.requireRunning();
     return this.place.environment;
+  }
+
+  /** Changes what may be reached. @throws {MoorageError} UNSUPPORTED where the environment cannot, and all stays as it was */
+  async setEgress(egress: Egress): Promise<void> {
+    if (isSameEgress(egress, this.#egress)) return;
+    await this.environment.setEgress(egress);
+    this.#egress = egress;
   }
 
   /** @throws {ApiError} 400 when the session would live too long */
@@ -137,7 +144,7 @@ export class ServedSession {
       createdAt: this.startedAt,
       updatedAt: this.#updatedAt,
       cwd: this.place.environment.workspace,
-      networkPolicy: fromEgress(this.egress),
+      networkPolicy: fromEgress(this.#egress),
       ...(this.#stoppedAt !== null && {
         stoppedAt: this.#stoppedAt,
         duration: this.#stoppedAt - this.startedAt,

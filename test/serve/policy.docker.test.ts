@@ -39,6 +39,10 @@ describeWithEngine("a network policy, served over docker", () => {
     expect(sandbox.networkPolicy).toEqual(networkPolicy);
     expect(await ask("refused.test")).toBe("403");
     expect(await ask("10.1.2.3")).toBe("403");
+    await sandbox.update({ networkPolicy: { ...networkPolicy, allow: ["other.test"] } });
+    expect(sandbox.currentSession().networkPolicy).toEqual({ ...networkPolicy, allow: ["other.test"] });
+    expect(await ask("allowed.test")).toBe("403");
+    await sandbox.update({ networkPolicy });
     await sandbox.stop();
     expect(await ask("refused.test")).toBe("403");
     expect(sandbox.currentSession().networkPolicy).toEqual(networkPolicy);

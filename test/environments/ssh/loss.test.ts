@@ -6,12 +6,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { listSsh } from "../../../environments/ssh/index.ts";
 import { makePlace } from "./places.ts";
-import { canRun, processesWith, sshdObstacle, until } from "./sshd.ts";
-
-/** Seconds for a `sleep` that can be told from every other process. */
-function uniqueSeconds(): string {
-  return String(1_000_000 + Math.floor(Math.random() * 1_000_000));
-}
+import { canRun, processesWith, sshdObstacle, uniqueSeconds, until } from "./sshd.ts";
 
 /** Sockets that this process has open. */
 function openSockets(): number {
@@ -76,42 +71,6 @@ describe.runIf(canRun("ssh losses", sshdObstacle()))("a connection", () => {
     expect((await environment.files.readFile("a")).bytes.toString()).toBe("b");
     expect((await environment.exec("true")).notes).toHaveLength(1);
   });
-
-  it("to a server that is gone fails within its time, tells why, and recovers with it", async () => {
-    await using place = await makePlace();
-    const before = openSockets();
-    const environment = place.make();
-    await environment.start();
-    await place.sshd.kill();
-    await until(() => openSockets() <= before, "we have noticed");
-    const startedAt = performance.now();
-    await expect(environment.exec("true")).rejects.toMatchObject({
-      code: "SSH_UNREACHABLE",
-      retryable: true,
-    });
-    expect(performance.now() - startedAt).toBeLessThan(30_000);
-    expect(await environment.health()).toMatchObject({ healthy: false, code: "SSH_UNREACHABLE" });
-    const aborted = await environment.exec("true", { timeoutMs: 500 });
-    expect(aborted).toMatchObject({ timedOut: true, exitCode: null });
-    await place.sshd.run();
-    expect(await environment.exec("echo back")).toMatchObject({ output: "back\n" });
-  }, 60_000);
-
-  it("SSH-04: that nobody answers on is lost within 30 seconds", async () => {
-    await using place = await makePlace();
-    const environment = place.make();
-    const seconds = uniqueSeconds();
-    const running = environment.exec(`sleep ${seconds}`).catch((error: unknown) => error);
-    await until(() => processesWith(`sleep\0${seconds}`).length > 0, "the command runs");
-    const startedAt = performance.now();
-    await place.sshd.dropConnections("SIGSTOP");
-    expect(await running).toMatchObject({
-      code: "EXECUTION_UNKNOWN",
-      message: expect.stringContaining("no sign of life"),
-    });
-    expect(performance.now() - startedAt).toBeLessThan(30_000);
-    await place.sshd.dropConnections();
-  }, 60_000);
 
   it("whose loss left a command running that cannot be ended makes stop() say so", async () => {
     await using place = await makePlace();

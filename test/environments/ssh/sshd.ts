@@ -136,6 +136,11 @@ export function processesWith(text: string): number[] {
     .map(Number);
 }
 
+/** Seconds for a `sleep` that can be told from every other process. */
+export function uniqueSeconds(): string {
+  return String(1_000_000 + Math.floor(Math.random() * 1_000_000));
+}
+
 /** For messages. */
 export function describeProcess(pid: number): string {
   try {
