@@ -174,6 +174,8 @@ export class Worker implements CallWorker {
   readonly #stream: ShellStream;
   #receiver: Receiver | null = null;
   #ended: StreamEnd | null = null;
+  /** Ends the call that runs when the stream has ended. */
+  #loseCall: (() => void) | null = null;
   #knownOrphans: ReadonlySet<number> = new Set();
   #tail: Promise<void> = Promise.resolve();
   readonly #abandoned = Promise.withResolvers<void>();
@@ -345,8 +347,8 @@ export class Worker implements CallWorker {
     const open = new Set<string>(["stdout", "stderr"]);
     // Bytes before are the last ones of what an earlier call left behind and the end of which was already met.
     const begun = new Set<string>();
-    let finish: (how: "ended") => void = () => {};
-    const ended = new Promise<"ended">((resolve) => {
+    let finish: (how: "ended" | "stream") => void = () => {};
+    const ended = new Promise<"ended" | "stream">((resolve) => {
       finish = resolve;
     });
 
@@ -402,7 +404,11 @@ export class Worker implements CallWorker {
       if (!request.separate) control.pause();
       this.#stream.stdin.write(wire(this.facts.shell, text.call), "latin1");
     }
-    const how = await Promise.race([ended, this.#stream.ended.then(() => "stream" as const)]);
+    // Told by the one listener of the stream's end: one of each call's own would keep the call's bytes until then.
+    this.#loseCall = () => finish("stream");
+    if (this.#ended) finish("stream");
+    const how = await ended;
+    this.#loseCall = null;
     listenAgain();
     if (how === "stream") {
       await drained(this.#stream);
@@ -472,6 +478,7 @@ export class Worker implements CallWorker {
   #listen(): void {
     void this.#stream.ended.then((end) => {
       this.#ended = end;
+      this.#loseCall?.();
     });
     for (const name of ["stdout", "stderr"] as const) {
       const side = this.#stream[name];

@@ -1,6 +1,5 @@
 /** Mirrors and checkpoints on this machine and on one over SSH. */
-import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { chownSync, mkdirSync, mkdtempSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll } from "vitest";
@@ -28,9 +27,11 @@ if (canRun("folders over ssh", sshdObstacle())) {
     name: "ssh",
     create: async () => {
       const place = await makePlace();
-      const { name, home } = place.account;
+      const { home } = place.account;
       const workspace = join(home, "work");
-      execFileSync("install", ["-d", "-o", name, workspace]);
+      mkdirSync(workspace);
+      const { uid, gid } = statSync(home);
+      chownSync(workspace, uid, gid);
       return Object.assign(place.make({ workspace }), {
         [Symbol.asyncDispose]: () => place[Symbol.asyncDispose](),
       });
