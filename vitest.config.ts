@@ -1,3 +1,4 @@
+import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
 
 /**
@@ -6,6 +7,8 @@ import { defineConfig } from "vitest/config";
  */
 export default defineConfig({
   test: {
+    // Tests wait for processes more than they compute.
+    maxWorkers: availableParallelism() + 1,
     // A test waits for conditions, so a longer limit costs nothing but on a failure, and holds on a busy machine.
     testTimeout: 120_000,
     hookTimeout: 180_000,
