@@ -92,7 +92,7 @@ export const OPTION_HELP: Readonly<Record<OptionName, { readonly example: string
   {
     workspace: { example: "/srv/app", does: "folder inside the environment where commands start, absolute" },
     egress: {
-      example: "registry.npmjs.org,*.github.com",
+      example: "api.example.com,*.github.com",
       does: "outbound network: `open` (default), `none`, or the hosts, `host:port` and address ranges that are allowed, `!` in front to deny. Enforced by bubblewrap, docker and vercel, the last without ports; elsewhere anything but `open` is an error",
     },
     keep: {

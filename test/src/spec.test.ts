@@ -39,11 +39,11 @@ describe("parseSpec()", () => {
     ],
     ["docker:a?egress=open", { backend: "docker", image: "a", options: { egress: "open" } }],
     [
-      "docker:a?egress=api.github.com,*.npmjs.org,host:8080,10.0.0.0/8",
+      "docker:a?egress=api.github.com,*.githubusercontent.com,host:8080,10.0.0.0/8",
       {
         backend: "docker",
         image: "a",
-        options: { egress: { allow: ["api.github.com", "*.npmjs.org", "host:8080", "10.0.0.0/8"] } },
+        options: { egress: { allow: ["api.github.com", "*.githubusercontent.com", "host:8080", "10.0.0.0/8"] } },
       },
     ],
     [
