@@ -33,8 +33,10 @@ printf '%s' "$pid"`,
   const pid = Number(stdout.toString());
   const leader = pid > 0 ? { pids: [pid], sincePid: pid } : {};
   const survivors = await endTree(system, { marker: markerOf(id), ...leader });
-  if (pid > 0 && survivors.length === 0) await waitFor(system, folder, { timeoutMs: SETTLE_MS });
-  return survivors;
+  if (survivors.length > 0) return survivors;
+  if (pid > 0) await waitFor(system, folder, { timeoutMs: SETTLE_MS });
+  await system.run(recordScript(folder, endKeepers('"$folder"')));
+  return [];
 }
 
 /** Ends all of the records' processes at once, and removes the records unless something survives. */
@@ -53,7 +55,8 @@ export async function endProcesses(
   // Supervisors write into their folders until their end.
   for (const { id } of running) await waitFor(system, `${folder}/${id}`, { timeoutMs: SETTLE_MS });
   const ids = processes.map(({ id }) => id).join(" ");
-  const { exitCode, stderr } = await system.run(recordScript(folder, `${END_KEEPERS(ids)}\nrm -rf ${ids}`));
+  const remove = `cd "$folder" || exit\n${endKeepers(ids)}\nrm -rf ${ids}`;
+  const { exitCode, stderr } = await system.run(recordScript(folder, remove));
   if (exitCode !== 0) {
     throw new MoorageError("CLEANUP_FAILED", `Cannot remove process records: ${stderr.trim()}`);
   }
@@ -61,16 +64,19 @@ export async function endProcesses(
 }
 
 /**
- * Ends who bounds the logs. A keeper whose supervisor saw something alive that has ended since would notice only at its
- * next look; the group is the supervisor's, and holds nothing but ours.
+ * Ends who bounds the logs in these folders, once the exit codes are written. A keeper whose supervisor saw something
+ * alive that has ended since would notice only at its next look; the group is the supervisor's, and holds nothing but
+ * ours.
  */
-const END_KEEPERS = (ids: string) => `cd "$folder" || exit
-for id in ${ids}; do
+function endKeepers(folders: string): string {
+  return `for d in ${folders}; do
+  [ -e "$d/exit" ] || continue
   helper= helperstart= leader= group=
-  { read -r helper helperstart <"$id/keeper" && read -r leader s <"$id/supervisor"; } 2>/dev/null || continue
+  { read -r helper helperstart <"$d/keeper" && read -r leader s <"$d/supervisor"; } 2>/dev/null || continue
   alive "$helper" "$helperstart" || continue
   [ "$group" = "$leader" ] && kill -KILL "-$group" || kill -KILL "$helper"
 done`;
+}
 
 /** All processes that have a record, oldest first, after removing what ended longer ago than the retention. */
 export async function listProcesses(system: SystemShell, folder: string): Promise<ProcessInfo[]> {

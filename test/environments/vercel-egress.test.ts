@@ -39,7 +39,10 @@ describe("toNetworkPolicy()", () => {
     ["none", "deny-all"],
     [{ allow: [] }, "deny-all"],
     [{ allow: ["!10.0.0.0/8"] }, "deny-all"],
-    [{ allow: ["API.example.com", "*.githubusercontent.com"] }, { allow: ["api.example.com", "*.githubusercontent.com"] }],
+    [
+      { allow: ["API.example.com", "*.githubusercontent.com"] },
+      { allow: ["api.example.com", "*.githubusercontent.com"] },
+    ],
     [
       { allow: ["a.test", "10.1.0.0/16", "192.0.2.7", "[2001:db8::1]", "!10.1.2.0/24"] },
       {

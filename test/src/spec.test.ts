@@ -43,7 +43,9 @@ describe("parseSpec()", () => {
       {
         backend: "docker",
         image: "a",
-        options: { egress: { allow: ["api.github.com", "*.githubusercontent.com", "host:8080", "10.0.0.0/8"] } },
+        options: {
+          egress: { allow: ["api.github.com", "*.githubusercontent.com", "host:8080", "10.0.0.0/8"] },
+        },
       },
     ],
     [

@@ -234,7 +234,9 @@ describe.each(["bash", "dash", "busybox"] as const)("background processes throug
     expect(["running", "killed"]).toContain(status);
     const { info, survivors } = await killing;
     expect([info.status, info.exitCode, survivors]).toEqual(["killed", 137, []]);
-    expect(findByText(process.id)).toEqual([]);
+    expect(findByText(`MOORAGE_PROCESS=${process.id}`)).toEqual([]);
+    // Who watched over it is being ended.
+    await until(() => findByText(process.id).length === 0);
     expect((await process.kill()).info).toEqual(info);
   });
 
@@ -415,7 +417,8 @@ describe.each(["bash", "dash", "busybox"] as const)("background processes throug
     await pager.wait({ logPattern: /tcpmux|services/, timeoutMs: 10_000 });
     const { info, survivors } = await pager.kill();
     expect([info.status, survivors]).toEqual(["killed", []]);
-    expect(findByText(pager.id)).toEqual([]);
+    expect(findByText(`MOORAGE_PROCESS=${pager.id}`)).toEqual([]);
+    await until(() => findByText(pager.id).length === 0);
   });
 
   it("a signal on a terminal reaches its foreground", async () => {
