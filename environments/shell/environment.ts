@@ -460,13 +460,9 @@ class ShellEnvironment extends BaseEnvironment {
       },
       keepNotes: (notes) => this.#keepNotes(notes),
       endTree: (worker) => this.#endTree(worker),
-      leftBehind: (worker, orphans, own) =>
+      leftBehind: (worker, end) =>
         this.#afterRecovery(async () => {
-          const others = orphans.filter((pid) => !own.includes(pid));
-          const owned = [
-            ...own,
-            ...(others.length > 0 ? await ownedOrphans(this.#system, worker, others) : []),
-          ];
+          const owned = await ownedOrphans(this.#system, worker, end);
           return owned.length === 0 ? [] : this.#findTree(worker, owned);
         }),
       takeNotes: () => this.#pendingNotes.splice(0),

@@ -1,6 +1,6 @@
 /** Which of the processes that were just adopted by init belong to a worker, or hold its streams. */
 import type { SystemShell } from "./stream.ts";
-import type { CallWorker } from "./worker.ts";
+import type { CallEnd, CallWorker } from "./worker.ts";
 
 /** A process that holds the outputs of a resident shell belongs to it. */
 function holdsStream(pid: number): string {
@@ -11,7 +11,7 @@ function holdsStream(pid: number): string {
 
 /**
  * One that ended before it could be looked at may have left a child of its own, which is adopted by then: all who are
- * adopted and no older than the worker's shell are looked at anew, until none has gone.
+ * adopted since and no older than the worker's shell are looked at anew, until none has gone.
  */
 function lookAgain(reaper: string, shellPid: number | null): string {
   const since =
@@ -35,11 +35,13 @@ done`;
 export async function ownedOrphans(
   system: SystemShell,
   worker: CallWorker,
-  orphans: readonly number[],
-): Promise<number[]> {
+  { newOrphans, adopted, ownOrphans = [] }: Pick<CallEnd, "newOrphans" | "adopted" | "ownOrphans">,
+): Promise<readonly number[]> {
+  const orphans = newOrphans.filter((pid) => !ownOrphans.includes(pid));
+  if (orphans.length === 0) return ownOrphans;
   const stream = worker.shellPid;
   const { reaper } = worker.facts;
-  const script = `known=' ${orphans.join(" ")} ' gone=
+  const script = `known=' ${adopted.join(" ")} ' gone=
 look() {
   found=
   { while IFS= read -r l || [ -n "$l" ]; do
@@ -58,9 +60,10 @@ ${reaper === null ? "" : lookAgain(reaper, stream)}
 } 2>/dev/null
 :`;
   const { stdout } = await system.run(script);
-  return stdout
+  const found = stdout
     .toString("latin1")
     .split("\n")
     .filter((line) => line !== "")
     .map(Number);
+  return [...ownOrphans, ...found];
 }

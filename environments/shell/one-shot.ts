@@ -234,6 +234,7 @@ class OneShotWorker implements CallWorker {
         signal: null,
         begun: true,
         newOrphans,
+        adopted: reader.orphans,
         ownOrphans: reader.holders.filter((pid) => newOrphans.includes(pid)),
         lost: null,
       };
@@ -241,7 +242,8 @@ class OneShotWorker implements CallWorker {
     const { exitCode, signal, lost } = first;
     const begun = lost?.details.undelivered !== true;
     if (lost?.code === "ENVIRONMENT_LOST") this.#shells.lose(lost);
-    return { ...common, kind: lost ? "lost" : "died", exitCode, signal, begun, newOrphans: [], lost };
+    const kind = lost ? "lost" : "died";
+    return { ...common, kind, exitCode, signal, begun, newOrphans: [], adopted: [], lost };
   }
 
   async close(): Promise<void> {

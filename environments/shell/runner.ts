@@ -48,12 +48,8 @@ export interface RunnerHost {
   keepNotes(notes: readonly string[]): void;
   /** Ends all processes of the worker's call, and says what survived. */
   endTree(worker: CallWorker): Promise<readonly LeftProcess[]>;
-  /** Which of the adopted processes belong to the worker, `own` for certain, with all that they started. */
-  leftBehind(
-    worker: CallWorker,
-    orphans: readonly number[],
-    own: readonly number[],
-  ): Promise<readonly LeftProcess[]>;
+  /** Which of the processes that were adopted during a call belong to the worker, with all that they started. */
+  leftBehind(worker: CallWorker, end: CallEnd): Promise<readonly LeftProcess[]>;
   /** Resolves when the worker's processes are gone. */
   gone(worker: CallWorker): Promise<void>;
   adopt(yielded: YieldedCommand): string;
@@ -514,7 +510,7 @@ async function settle(host: RunnerHost, worker: CallWorker, end: CallEnd): Promi
     host.pool.release(worker);
     return [];
   }
-  const left = await host.leftBehind(worker, end.newOrphans, end.ownOrphans ?? []);
+  const left = await host.leftBehind(worker, end);
   if (left.length === 0) host.pool.release(worker);
   else host.pool.retire(worker, host.gone(worker));
   return left;

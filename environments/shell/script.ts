@@ -172,10 +172,10 @@ ${atLoss === undefined ? "" : `trap ${quote(`( ${atLoss}\n) </dev/null 8>&- 9>&-
 { __moor_r=$( ( IFS=' ' read -r m l </proc/self/stat; ( i=0 p=
 while [ "$i" -lt 5000 ]; do i=$((i + 1)); IFS= read -r l </proc/self/stat || break; l=\${l##*) }; l=\${l#? }; p=\${l%% *}; [ "$p" = "$m" ] || break; done
 printf %s "$p" ) & ) )
-__moor_k=; read -r __moor_k </proc/$__moor_r/task/$__moor_r/children || [ -r /proc/$__moor_r/task/$__moor_r/children ] || __moor_r=
+__moor_a=; ${childrenScript("$__moor_r")}; [ -r /proc/$__moor_r/task/$__moor_r/children ] || __moor_r=
 __moor_u=\${UID-}; [ "$__moor_u" ] || __moor_u=$(id -u)
-printf '\\000${nonce}${FRAME.hello}%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000' "\${BASH_VERSION-}" "$$" "\${HOME-}" "$PWD" "$__moor_u" "$__moor_r" "$__moor_k" >&9
-unset __moor_r __moor_u __moor_k
+printf '\\000${nonce}${FRAME.hello}%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000' "\${BASH_VERSION-}" "$$" "\${HOME-}" "$PWD" "$__moor_u" "$__moor_r" "$__moor_a" >&9
+unset __moor_r __moor_u __moor_a __moor_k __moor_l __moor_i
 export -p >&9
 printf '\\000${nonce};' >&9
 }

@@ -39,7 +39,9 @@ export interface CallEnd {
   readonly movedTo: string | null;
   /** Processes that were adopted since the last call, ours or not. */
   readonly newOrphans: readonly number[];
-  /** Those of them that are known to be the call's. @default none */
+  /** All that had been adopted by the call's end, ours or not. */
+  readonly adopted: readonly number[];
+  /** Those of the new ones that are known to be the call's. @default none */
   readonly ownOrphans?: readonly number[];
   readonly lost: MoorageError | null;
 }
@@ -436,6 +438,7 @@ export class Worker implements CallWorker {
         signal: null,
         begun: true,
         newOrphans: orphans,
+        adopted: seen.orphans,
         lost: null,
       };
     }
@@ -448,6 +451,7 @@ export class Worker implements CallWorker {
       // A call whose last byte was not sent did not start; one that has begun may lack bytes of its standard input.
       begun: written && (seen.answered || end.lost?.details.undelivered !== true),
       newOrphans: [],
+      adopted: [],
       lost: end.lost,
     };
   }

@@ -23,7 +23,6 @@ describe("createDockerBackend()", () => {
     ["half a process", { image, pidsLimit: 0.5 }],
     ["no such pull policy", { image, pull: "always" }],
     ["a kept container from a pool", { image, keep: true, pool: 1 }],
-    ["a mount into an attached container", { attach: "box", mount: "/tmp" }],
     ["a NUL in a variable", { image, env: { A: "\0" } }],
     ["an unknown option", { image, memorry: "1g" }],
     ["privileged", { image, privileged: true }],
@@ -34,6 +33,12 @@ describe("createDockerBackend()", () => {
     // The point is what the type would not let through.
     expect(() => createDockerBackend(options as DockerOptions)).toThrow(
       expect.objectContaining({ code: "INVALID_SPEC" }),
+    );
+  });
+
+  it("refuses a mount into an attached container", () => {
+    expect(() => createDockerBackend({ attach: "box", mount: "/tmp" })).toThrow(
+      expect.objectContaining({ code: "UNSUPPORTED" }),
     );
   });
 

@@ -117,7 +117,7 @@ describe.each(["bash", "sh"] as const)("a worker of %s", (shell) => {
     // Its `sleep` is adopted in its place.
     process.kill(gone, "SIGKILL");
     await until(async () => !(await carriers(worker.id)).includes(gone), "the orphan is gone");
-    const found = await ownedOrphans(system, worker, end.newOrphans);
+    const found = await ownedOrphans(system, worker, end);
     expect(found).toHaveLength(1);
     expect(found).not.toContain(gone);
     for (const pid of found) process.kill(pid, "SIGKILL");
