@@ -49,7 +49,14 @@ export const AREAS = {
 export type Area = keyof typeof AREAS;
 
 /** Areas whose cases wait more than they work; they run side by side, a few at once. */
-const WAITING: ReadonlySet<Area> = new Set<Area>(["kill", "leftBehind", "yielding", "processes"]);
+const WAITING: ReadonlySet<Area> = new Set<Area>([
+  "stdin",
+  "kill",
+  "leftBehind",
+  "yielding",
+  "processes",
+  "lifecycle",
+]);
 
 /** The title of a case; a gap that names none does not compile. */
 export type CaseName = { [Each in Area]: keyof (typeof AREAS)[Each] }[Area];

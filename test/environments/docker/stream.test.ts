@@ -306,7 +306,7 @@ describe("openExec()", () => {
 });
 
 // Each waits for what does not come.
-describe.concurrent("openExec()", () => {
+describe.concurrent("openExec() in the end", () => {
   it("never makes up an exit code that the engine does not give", async () => {
     await using daemon = await FakeDaemon.listen();
     daemon.onExec = ({ socket, report }) => {

@@ -46,9 +46,10 @@ const sha = (bytes: Uint8Array): string => `sha256:${createHash("sha256").update
 /**
  * Registers what files must do through one shell.
  *
- * @param scope `shell` leaves out what is decided on this side of the shell
+ * @param scope `most` leaves out what takes long, `shell` also what is decided on this side of the shell
  */
-export function describeFiles(kind: FileShellOptions["kind"], scope: "whole" | "shell"): void {
+export function describeFiles(kind: FileShellOptions["kind"], scope: "whole" | "most" | "shell"): void {
+  const most = scope !== "shell";
   const whole = scope === "whole";
   describe(`files in ${kind}`, () => {
     let shell: FileShell;
@@ -85,7 +86,7 @@ export function describeFiles(kind: FileShellOptions["kind"], scope: "whole" | "
         );
       });
 
-      if (whole) {
+      if (most) {
         it.each([0, 4_096, 32_768, 32_769, 65_536, 300_000])("carry %i bytes", async (size) => {
           const text = Buffer.from("%s\\n'\"`$x é\r\n".repeat(size / 10 + 1)).subarray(0, size);
           const samples = [randomBytes(size), Buffer.alloc(size), text];
@@ -152,7 +153,7 @@ export function describeFiles(kind: FileShellOptions["kind"], scope: "whole" | "
         expect([whole.hash, whole.size]).toEqual([sha(data), 200_000]);
       });
 
-      if (whole) {
+      if (most) {
         it("refuses a whole file that is too large", async () => {
           execFileSync("/bin/sh", ["-c", `truncate -s 17M ${at("large")}`]);
           expect(await code(files.readFile("large"))).toBe("FILE_TOO_LARGE");
@@ -173,7 +174,7 @@ export function describeFiles(kind: FileShellOptions["kind"], scope: "whole" | "
       });
     });
 
-    if (whole) {
+    if (most) {
       describe("paths", () => {
         it("start at the workspace, the cwd or the home", async () => {
           await files.writeFile("~/in-home", "h");
@@ -438,7 +439,7 @@ export function describeFiles(kind: FileShellOptions["kind"], scope: "whole" | "
         expect(await lines("aaaaaa", { maxBytes: 3 })).toEqual(["aaa", 1, 1, true]);
       });
 
-      if (whole) {
+      if (most) {
         it("reads large files alike", async () => {
           execFileSync("/bin/sh", [
             "-c",
@@ -629,7 +630,7 @@ export function describeFiles(kind: FileShellOptions["kind"], scope: "whole" | "
         expect(statSync(at("set/d/c")).mode & 0o777).toBe(0o750);
       });
 
-      if (whole) {
+      if (most) {
         it("takes everything back when one change fails", async () => {
           start();
           const before = tree();

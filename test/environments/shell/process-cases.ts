@@ -343,7 +343,7 @@ export function describeProcesses(kind: TestShell, scope: "whole" | "shell"): vo
         const total = Buffer.byteLength(text);
         for (const maxBytes of [1, 7]) {
           let read = "";
-          for (let offset = 0; offset < total && read.length < 40; ) {
+          for (let offset = 0; offset < total && read.length < 14; ) {
             const slice = await process.log({ offset, maxBytes });
             expect(slice.nextOffset).toBeGreaterThan(offset);
             expect(slice.totalBytes).toBe(total);
