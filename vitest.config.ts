@@ -19,7 +19,8 @@ class SuitesFirst extends BaseSequencer {
 
 /**
  * `unit` needs nothing but this machine; `engine` needs a Docker engine and the test images, which its global
- * set-up brings or explains; `slow` are the long random tests.
+ * set-up brings or explains; `slow` are the long random tests, and those that repeat claims through further shells and
+ * servers.
  */
 export default defineConfig({
   test: {

@@ -73,7 +73,7 @@ export interface Conformance {
   readonly areas?: readonly Area[];
   /** Why the backend cannot be reached on this machine: nothing is asked then, and the reason stands in the title. */
   readonly unavailable?: string;
-  /** Longest time of one case, milliseconds. @default {60_000} */
+  /** Longest time of one case, milliseconds. @default {120_000} */
   readonly caseTimeoutMs?: number;
 }
 
@@ -85,7 +85,7 @@ export function describeEnvironment({
   facts = {},
   areas = Object.keys(AREAS) as Area[], // the keys of a constant object
   unavailable,
-  caseTimeoutMs = 60_000,
+  caseTimeoutMs = 120_000,
 }: Conformance): void {
   const reasons = new Map<string, string>(Object.entries(gaps));
   const title = `${name} environment${unavailable === undefined ? "" : ` (not tested: ${unavailable})`}`;
