@@ -50,7 +50,6 @@ export type Area = keyof typeof AREAS;
 
 /** Areas whose cases wait more than they work; they run side by side, a few at once. */
 const WAITING: ReadonlySet<Area> = new Set<Area>([
-  "stdin",
   "kill",
   "leftBehind",
   "yielding",
