@@ -142,18 +142,13 @@ nap() {
 }
 `;
 
-/** `listening HEX DECIMAL`: by the kernel's table, which no tool is needed for; elsewhere by netstat. */
+/**
+ * `listening HEX DECIMAL`: by the kernel's table, elsewhere by netstat. By grep, since a shell that reads the table line
+ * by line goes back after each one, and the kernel then makes all lines before it anew.
+ */
 const LISTENING = `listening() {
-  if [ ! -r /proc/net/tcp ]; then
-    netstat -an 2>/dev/null | grep -q "[.:]$2 .*LISTEN"
-    return
-  fi
-  for table in /proc/net/tcp /proc/net/tcp6; do
-    while read -r s local s state s; do
-      case $local-$state in *:"$1"-0A) return 0 ;; esac
-    done <"$table"
-  done 2>/dev/null
-  return 1
+  if [ -r /proc/net/tcp ]; then grep -qsE ":$1 0+:0000 0A " /proc/net/tcp /proc/net/tcp6
+  else netstat -an 2>/dev/null | grep -q "[.:]$2 .*LISTEN"; fi
 }`;
 
 /** Whether something inside the environment listens on this TCP port. */
