@@ -20,7 +20,10 @@ export type Capability =
   /** Background processes outlive a restarted orchestrator, which finds them by id. */
   | "reattach";
 
-/** An argv array is started as it is; a string is one or more lines for the environment's shell. */
+/**
+ * An argv array is started as it is; a string is one or more lines for the environment's shell. Lines that all end as
+ * on Windows lose their carriage returns.
+ */
 export type Command = string | readonly string[];
 
 export type OutputStream = "output" | "stdout" | "stderr";

@@ -57,6 +57,10 @@ const summary = {
   started_at: z.string(),
   ended_at: z.string().nullable(),
   total_bytes: z.number(),
+  log_truncated: z
+    .boolean()
+    .optional()
+    .describe("Whether output was dropped because the log had reached its limit."),
 };
 
 const output = z.object({
@@ -161,6 +165,7 @@ function describe(info: ProcessInfo) {
     started_at: info.startedAt,
     ended_at: info.endedAt,
     total_bytes: info.logBytes,
+    ...(info.logTruncated && { log_truncated: true }),
   };
 }
 

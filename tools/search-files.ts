@@ -213,7 +213,7 @@ function output(
   results: ToolOutput,
 ): ToolOutput {
   const shownTo = args.offset + args.limit;
-  const truncated = shownTo < total || pass.capped || pass.timedOut;
+  const truncated = shownTo < total || pass.capped || pass.timedOut || pass.killed;
   return {
     ...results,
     total,
@@ -227,6 +227,10 @@ function addNotes(pass: SearchPass, notes: string[]): void {
   if (pass.timedOut)
     notes.push(`The search was ended after ${limits.searchTimeoutMs / 1000} s; name a smaller path`);
   if (pass.capped) notes.push(`Counting ended at ${pass.total}; narrow the pattern or the path`);
+  if (pass.killed)
+    notes.push(
+      "Matches may be missing: the search was killed in a file, perhaps for want of memory for a very long line",
+    );
   if (pass.unreadable) notes.push("Some files could not be read");
 }
 

@@ -53,6 +53,8 @@ export interface SearchPass {
   readonly skips: boolean;
   readonly invalidPattern: string | null;
   readonly unreadable: boolean;
+  /** Whether a signal ended the search of a file, as where there is no memory for a line of it. */
+  readonly killed: boolean;
 }
 
 /** @throws {MoorageError} FILE_MISSING, FILE_NOT_REGULAR, FILE_PERMISSION, ABORTED, ENVIRONMENT_* */
@@ -105,6 +107,7 @@ export async function searchOnce(request: SearchRequest, context: ToolContext): 
     capped: enough.signal.aborted,
     skips: ripgrep && !request.everything,
     invalidPattern: invalid ? result.stderr.trim() || "not a POSIX extended regular expression" : null,
+    killed: result.exitCode === 70 || (result.exitCode ?? 0) > 128,
     unreadable: ripgrep && result.exitCode === 2 && !invalid,
   };
 }

@@ -1,4 +1,4 @@
-/** Text on its way to and from a terminal, made plain. */
+/** Text on its way from a terminal, made plain. */
 
 /**
  * Escape sequences, also those that a cut or the end of a line left without an end: CSI; OSC, DCS, APC, PM and SOS
@@ -40,12 +40,4 @@ export function lastLine(chunk: Uint8Array): string | null {
 /** What the last carriage return left in a line; an empty rest leaves what was there. */
 function lastState(line: string): string {
   return line.split("\r").findLast((state) => state !== "") ?? "";
-}
-
-/**
- * A command with the line endings that a shell understands. Carriage returns within a line stay: they may be meant,
- * as in `printf 'a\rb'`.
- */
-export function shellLines(command: string): string {
-  return command.replaceAll("\r\n", "\n").replace(/\r$/, "");
 }

@@ -5,9 +5,10 @@ import type { EnvironmentProcess, ExecResult, LeftProcess } from "../environment
 import { fitText } from "../src/budget.ts";
 import { isMoorageError, MoorageError } from "../src/errors.ts";
 import { limits } from "../src/limits.ts";
+import { shellLines } from "../src/line-ends.ts";
 import { registerTool, type ToolContext, type ToolOutput } from "../src/registry.ts";
 import { exitCodeMeaning } from "./exit-codes.ts";
-import { lastLine, plainText, shellLines } from "./terminal-text.ts";
+import { lastLine, plainText } from "./terminal-text.ts";
 
 const DEFAULT_SECONDS = limits.terminalTimeoutMs / 1000;
 const MAX_SECONDS = limits.terminalMaxTimeoutMs / 1000;
@@ -71,6 +72,7 @@ export const terminal = registerTool({
   permissions: ["terminal:execute"],
   access: "high-impact",
   mutates: true,
+  // As it will run: rules judge no word with a carriage return that the shell does not get.
   command: ({ command }) => shellLines(command),
   idempotent: false,
   parallel: "never",
@@ -79,7 +81,7 @@ export const terminal = registerTool({
 });
 
 async function handle(args: Arguments, context: ToolContext): Promise<ToolOutput> {
-  const command = shellLines(args.command);
+  const { command } = args;
   if (args.background) return startInBackground(command, args, context);
   if (args.timeout > MAX_SECONDS) {
     throw new MoorageError(

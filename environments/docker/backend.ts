@@ -14,7 +14,7 @@ import type { Recovery, ShellBackend } from "../shell/backend.ts";
 import type { ShellStream, StreamRequest } from "../shell/stream.ts";
 import { attachContainer, endOurProcesses } from "./attach.ts";
 import { DockerClient } from "./client.ts";
-import type { DockerContainer } from "./container.ts";
+import type { DockerContainer, Exhausted } from "./container.ts";
 import { createContainer, DEFAULT_WORKSPACE } from "./create.ts";
 import { openDoor, requireLocal } from "./door.ts";
 import { DoorKeeper } from "./door-keeper.ts";
@@ -26,6 +26,12 @@ import { DockerPool } from "./pool.ts";
 import { reapWith } from "./reap.ts";
 import { checkOptions, type DockerOptions, type DockerSettings } from "./settings.ts";
 
+/** What happened to a container that was started again with the same files. */
+const EXHAUSTED: Readonly<Record<Exhausted, string>> = {
+  processes: "had no room for another process and was started anew; its running processes are lost",
+  memory:
+    "reached its memory limit and was started anew; its running processes and files in memory, as in /dev/shm, are lost",
+};
 const LOST = "its running processes, variables and files outside a mounted workspace are lost";
 
 export class DockerBackend implements ShellBackend {
@@ -204,7 +210,8 @@ export class DockerBackend implements ShellBackend {
     return await createContainer(this.#client, settings, identity, onProgress);
   }
 
-  async #use(container: DockerContainer): Promise<void> {
+  /** @param startedAnewAt of one that had no memory left */
+  async #use(container: DockerContainer, startedAnewAt?: number): Promise<void> {
     if (this.#gate) {
       const old = this.#door;
       this.#door = null;
@@ -223,6 +230,7 @@ export class DockerBackend implements ShellBackend {
     this.#memory = new OutOfMemory(
       container,
       this.#settings.attach === null ? this.#settings.memoryBytes : 0,
+      startedAnewAt,
     );
   }
 
@@ -297,12 +305,12 @@ export class DockerBackend implements ShellBackend {
         };
       }
     }
-    const again = state === "full" ? await this.#startAgain(old) : null;
-    if (again) {
-      await this.#use(again);
-      return {
-        note: `Container "${name}" had no room for another process and was started anew; its running processes are lost`,
-      };
+    if (state === "processes" || state === "memory") {
+      const again = await this.#startAgain(old);
+      if (again) {
+        await this.#use(again, state === "memory" ? performance.now() : undefined);
+        return { note: `Container "${name}" ${EXHAUSTED[state]}` };
+      }
     }
     const left = await old.remove().then(
       () => "",
@@ -318,11 +326,14 @@ export class DockerBackend implements ShellBackend {
     const { name, id } = old.facts;
     await old.detach();
     try {
-      await this.#client.call(
-        `stop container "${name}"`,
-        (docker, abortSignal) => docker.getContainer(id).stop({ t: 0, abortSignal }),
-        { container: id },
-      );
+      const { State } = await old.inspect();
+      if (State.Running) {
+        await this.#client.call(
+          `stop container "${name}"`,
+          (docker, abortSignal) => docker.getContainer(id).stop({ t: 0, abortSignal }),
+          { container: id },
+        );
+      }
     } catch (error) {
       // What cannot be stopped is removed, which is told when that fails too.
       if (!isMoorageError(error)) throw error;
@@ -337,9 +348,12 @@ export class DockerBackend implements ShellBackend {
       const again = await attachContainer(this.#client, this.#settings, this.#session);
       await old.detach();
       await this.#use(again);
-      return {
-        note: `Container "${old.facts.name}" was replaced by its owner; what ran in the old one is lost`,
-      };
+      const { name, id } = old.facts;
+      const note =
+        again.facts.id === id
+          ? `Container "${name}" could start no program for a while, as without memory; commands that ran may be lost`
+          : `Container "${name}" was replaced by its owner; what ran in the old one is lost`;
+      return { note };
     } catch (error) {
       // The caller's own error says already that it is gone.
       if (isMoorageError(error, "CONTAINER_MISSING")) return null;
@@ -348,17 +362,23 @@ export class DockerBackend implements ShellBackend {
   }
 }
 
-/** `full`: the limit of processes is reached, as after a fork bomb. */
-type ContainerState = "works" | "paused" | "stopped" | "removed" | "broken" | "full";
+/** `processes` and `memory`: that limit is reached, as after a fork bomb or by files in memory. */
+type ContainerState = "works" | "paused" | "stopped" | "removed" | "broken" | Exhausted;
+
+/** A kill for want of memory this long ago still speaks of the present, milliseconds. */
+const RECENT_MS = 60_000;
 
 async function stateOf(container: DockerContainer): Promise<ContainerState> {
   try {
     const { State } = await container.inspect(limits.dockerRequestTimeoutMs);
     if (State.Paused) return "paused";
-    if (!State.Running) return "stopped";
+    const killed = container.watch.outOfMemorySince(performance.now() - RECENT_MS);
+    if (!State.Running) return State.ExitCode === 137 && killed ? "memory" : "stopped";
     // Asked of the engine: that a shell could be started this once would prove nothing.
-    if (container.facts.owned && (await container.isFull())) return "full";
-    return (await works(container)) ? "works" : "broken";
+    const exhausted = container.facts.owned ? await container.exhausted() : null;
+    if (exhausted === "processes" || (exhausted && killed)) return exhausted;
+    if (await works(container)) return "works";
+    return exhausted ?? "broken";
   } catch (error) {
     if (isMoorageError(error, "CONTAINER_MISSING")) return "removed";
     if (isMoorageError(error, "CONTAINER_PAUSED")) return "paused";

@@ -24,6 +24,9 @@ export interface RunResult {
   readonly stdout: string;
 }
 
+/** What a container has used up, so that nothing more can be started in it. */
+export type Exhausted = "processes" | "memory";
+
 /** A place whose processes die of the limit and are started again is never quite full. */
 const FULL_SHARE = 0.8;
 /** Output of our own small commands is a line or two. */
@@ -132,18 +135,20 @@ export class DockerContainer {
   }
 
   /**
-   * Whether it runs nearly as many processes as it may; false when the engine does not tell.
+   * Which of its limits it has nearly reached; null when none, or when the engine does not tell.
    * @throws {MoorageError} CONTAINER_MISSING, DOCKER_*
    */
-  async isFull(): Promise<boolean> {
+  async exhausted(): Promise<Exhausted | null> {
     const stats = await this.client.call(
-      `count the processes of container "${this.facts.name}"`,
+      `measure container "${this.facts.name}"`,
       // The library's types know no answer without a stream.
       (docker) => docker.getContainer(this.facts.id).stats({ stream: false, "one-shot": true }),
       { timeoutMs: limits.dockerRequestTimeoutMs, container: this.facts.id },
     );
     const { current = 0, limit = 0 } = stats.pids_stats ?? {};
-    return limit > 0 && current >= limit * FULL_SHARE;
+    if (limit > 0 && current >= limit * FULL_SHARE) return "processes";
+    const memory = stats.memory_stats ?? {};
+    return memory.limit > 0 && heldBytes(memory) >= memory.limit * FULL_SHARE ? "memory" : null;
   }
 
   /** Lets go of it without touching it. */
@@ -157,6 +162,24 @@ export class DockerContainer {
     await this.detach();
     await removeContainer(this.client, this.facts.id);
   }
+}
+
+/** Memory that the kernel cannot take back: all but the cache of files, which files in memory are no part of. */
+function heldBytes({ usage = 0, stats = {} }: MemoryStats): number {
+  // The second version of cgroups has the plain names; the first counts what lies beneath under the longer ones.
+  const active = stats.total_active_file ?? stats.active_file ?? 0;
+  const inactive = stats.total_inactive_file ?? stats.inactive_file ?? 0;
+  return usage - active - inactive;
+}
+
+interface MemoryStats {
+  readonly usage?: number;
+  readonly stats?: {
+    readonly total_active_file?: number;
+    readonly total_inactive_file?: number;
+    readonly active_file?: number;
+    readonly inactive_file?: number;
+  };
 }
 
 /** @throws {MoorageError} CONTAINER_MISSING, DOCKER_* */

@@ -22,12 +22,17 @@ done
 export class OutOfMemory {
   readonly #container: DockerContainer;
   readonly #limitBytes: number;
+  readonly #startedAnewAt: number;
   #kills = 0;
 
-  /** @param limitBytes of the container, 0 when there is none */
-  constructor(container: DockerContainer, limitBytes: number) {
+  /**
+   * @param limitBytes of the container, 0 when there is none
+   * @param startedAnewAt when it was started again for want of memory (performance.now), whose events are gone
+   */
+  constructor(container: DockerContainer, limitBytes: number, startedAnewAt = Number.NEGATIVE_INFINITY) {
     this.#container = container;
     this.#limitBytes = limitBytes;
+    this.#startedAnewAt = startedAnewAt;
   }
 
   /** @param startedAt of the command, as performance.now counts */
@@ -41,6 +46,7 @@ export class OutOfMemory {
   }
 
   async #happened(startedAt: number): Promise<boolean> {
+    if (this.#startedAnewAt >= startedAt) return true;
     const { watch } = this.#container;
     if (!watch.connected) return await this.#countKills();
     const deadline = performance.now() + EVENT_WAIT_MS;

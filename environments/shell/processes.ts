@@ -1,6 +1,7 @@
 /** Background processes of an environment that has a system shell. Their state lives in the environment alone. */
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
+import { shellLines } from "../../src/line-ends.ts";
 import type {
   Command,
   EnvironmentProcess,
@@ -66,7 +67,7 @@ export function createProcesses(system: SystemShell, facts: ProcessesFacts): She
     for (const [name, value] of Object.entries(pty ? TERMINAL_VARIABLES : {})) variables.set(name, value);
     for (const [name, value] of Object.entries(env)) variables.set(name, value);
     const request = {
-      command,
+      command: typeof command === "string" ? shellLines(command) : command,
       title: title ?? null,
       cwd: cwd === undefined ? base : resolveCwd(cwd, base, system.home),
       variables,

@@ -7,6 +7,7 @@ import { constants } from "node:os";
 import { isAbsolute, normalize } from "node:path/posix";
 import { MoorageError, toMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
+import { shellLines } from "../../src/line-ends.ts";
 import type {
   Command,
   ExecOptions,
@@ -304,7 +305,8 @@ class Captures {
  * @throws {MoorageError} ENVIRONMENT_*, EXECUTION_UNKNOWN, EXECUTION_REFUSED, WORKDIR_MISSING
  */
 export async function runCommand(host: RunnerHost, request: RunRequest): Promise<RunOutcome> {
-  const { options, command, state } = request;
+  const { options, state } = request;
+  const command = typeof request.command === "string" ? shellLines(request.command) : request.command;
   const requiredCwd = options.cwd === undefined ? null : resolveCwd(options.cwd, request.base, request.home);
   if (requiredCwd !== null && KERNEL_FOLDERS.test(normalize(requiredCwd)))
     throw workdirError("kernel", options.cwd ?? "");

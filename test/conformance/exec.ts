@@ -60,6 +60,22 @@ export const exec = {
       result({ cwd: folder }),
     ]);
   },
+  "exec() takes lines that end as on Windows, and keeps carriage returns that are meant (SSH-21)": async ({
+    environment,
+  }) => {
+    const command = "if true; then\r\n  cat <<'E'\r\na\r\nE\r\nfi\r\n";
+    expect(await environment.exec(command)).toMatchObject({ output: "a\n", exitCode: 0 });
+    await using session = await environment.openSession();
+    expect(await session.exec("LINES_END=1\r\nexport LINES_END\r\n")).toMatchObject({ exitCode: 0 });
+    expect(await session.exec('printf "$LINES_END\r\n" | wc -c')).toMatchObject({
+      output: expect.stringMatching(/^\s*3\n$/),
+    });
+    const started = await environment.processes.start("echo b\r\nexit 3\r\n");
+    expect((await started.wait({ exit: true })).info.exitCode).toBe(3);
+    expect((await started.log()).text).toBe("b\n");
+    const exact = "cat <<'E' | wc -c\nc\r\nE\n";
+    expect(await environment.exec(exact)).toMatchObject({ output: expect.stringMatching(/^\s*3\n$/) });
+  },
   "exec() measures the time that the command took": async ({ environment }) => {
     const { durationMs } = await environment.exec("sleep 1");
     expect(durationMs).toBeGreaterThan(900);

@@ -1,4 +1,5 @@
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { limits } from "../../src/limits.ts";
 import { readLogLines } from "../../tools/log-lines.ts";
 import { tool } from "../../tools/process.ts";
 import { createToolFixture, type ToolFixture } from "./tool-fixture.ts";
@@ -44,6 +45,26 @@ describe("process", () => {
     });
     const late = await fixture.refused(tool, { action: "write", session_id: id, data: "x" });
     expect(late.code).toBe("PROCESS_NOT_RUNNING");
+  });
+
+  it("tells that a log was cut, in every action that tells of the process", async () => {
+    // Nobody need write so much: a hole counts.
+    const size = limits.processLogMaxBytes + 1;
+    const id = await start(`echo first; truncate -s ${size} /dev/stdout; sleep 300`);
+    await vi.waitUntil(
+      async () => (await fixture.call(tool, { action: "poll", session_id: id })).log_truncated === true,
+      { timeout: 20_000, interval: 100 },
+    );
+    const { processes } = await fixture.call(tool, { action: "list" });
+    expect(processes).toContainEqual(expect.objectContaining({ session_id: id, log_truncated: true }));
+    const whole = expect.not.objectContaining({ log_truncated: expect.anything() });
+    expect(await fixture.call(tool, { action: "poll", session_id: await start("echo short") })).toEqual(
+      whole,
+    );
+    expect(await fixture.call(tool, { action: "kill", session_id: id })).toMatchObject({
+      status: "killed",
+      log_truncated: true,
+    });
   });
 
   it("writes, closes, signals and kills", async () => {

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -22,7 +22,7 @@ const scratch = mkdtempSync(join(tmpdir(), "moorage-search-"));
 const paths = programs(scratch);
 afterAll(() => rmSync(scratch, { recursive: true, force: true }));
 
-describe.each(Object.entries(paths))("search_files with %s", (_, path) => {
+describe.each(Object.entries(paths))("search_files with %s", (name, path) => {
   let fixture: ToolFixture;
   beforeAll(async () => {
     fixture = await createToolFixture(path === null ? {} : { env: { PATH: path } });
@@ -40,6 +40,28 @@ describe.each(Object.entries(paths))("search_files with %s", (_, path) => {
       total: 2,
       truncated: false,
     });
+  });
+
+  it("says that matches may be missing when the search was killed", async () => {
+    const wrappers = mkdtempSync(join(scratch, "killed-"));
+    // The shell of BusyBox runs its own grep whatever PATH says, so another stands in that knows as little.
+    const folders = name === "BusyBox" ? (paths["GNU grep"] ?? "") : (path ?? process.env.PATH ?? "");
+    const unknown = name === "BusyBox" ? "*--null*) exit 2 ;;" : "";
+    for (const program of path === null ? ["rg"] : ["grep"]) {
+      const real = execFileSync("/bin/sh", ["-c", `command -v ${program}`], {
+        env: { PATH: folders },
+        encoding: "utf8",
+      });
+      const script = `#!/bin/sh\ncase "$*" in ${unknown} *"-- ./killed" | *killed/a*) kill -KILL $$ ;; esac\nexec ${real.trim()} "$@"\n`;
+      writeFileSync(join(wrappers, program), script, { mode: 0o755 });
+    }
+    await using place = await createToolFixture({ env: { PATH: `${wrappers}:${folders}` } });
+    place.write("killed/a", "needle\n");
+    place.write("killed/b", "needle\n");
+    const found = await place.call(tool, { pattern: "needle", path: "killed" });
+    expect(found).toMatchObject({ truncated: true, note: expect.stringMatching(/may be missing.*killed/) });
+    // Where each file is looked at by itself, the others are found.
+    if (name === "BusyBox") expect(found.matches).toEqual([{ path: "killed/b", line: 1, text: "needle" }]);
   });
 
   it.each(["- [ ]", "->", "-77", "--pdf-engine", "-e", "foo(", "a.b*c[", "$x", "C++", "\\", "'", '"'])(

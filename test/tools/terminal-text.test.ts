@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { plainText, shellLines } from "../../tools/terminal-text.ts";
+import { plainText } from "../../tools/terminal-text.ts";
 
 describe("plainText()", () => {
   it.each([
@@ -27,17 +27,5 @@ describe("plainText()", () => {
       plainText(piece.repeat(300_000));
     }
     expect(performance.now() - startedAt).toBeLessThan(5_000);
-  });
-});
-
-describe("shellLines()", () => {
-  it.each([
-    ["echo a\r\necho b\r\n", "echo a\necho b\n"],
-    ["echo a\r\n", "echo a\n"],
-    ["echo a\r", "echo a"],
-    ["printf 'a\rb'", "printf 'a\rb'"],
-    ["echo a\necho b", "echo a\necho b"],
-  ])("SH-21 makes %j fit for a shell", (command, lines) => {
-    expect(shellLines(command)).toBe(lines);
   });
 });

@@ -222,6 +222,23 @@ describeWithEngine("a docker environment", () => {
     expect(await session.exec("echo next")).toMatchObject({ exitCode: 0, output: "next\n" });
   });
 
+  it("goes on with the same files after files in memory reached the limit", async () => {
+    const backend = createDockerBackend({ image: WORKBENCH_IMAGE, memory: "64m", shmSize: "1g" });
+    await using environment = createShellEnvironment(backend, { stateDir });
+    const session = await environment.openSession();
+    await session.exec("echo kept >file; export KEPT=1");
+    const id = idOf(backend);
+    for (const path of ["/dev/shm/first", "/dev/shm/second"]) {
+      // The memory stays taken after the kill, so that whatever is started next is killed too.
+      const filled = await session.exec(`dd if=/dev/zero of=${path} bs=1M count=200 2>&1`);
+      expect(filled.exitCode).toBe(137);
+      expect(filled.notes).toContain("killed (137), probably out of memory (limit 64 MB)");
+      for (const note of filled.notes.slice(1)) expect(note).toMatch(/memory limit and was started anew/);
+      expect((await session.exec('echo "$KEPT"; cat file')).output).toBe("1\nkept\n");
+    }
+    expect(idOf(backend)).toBe(id);
+  });
+
   it("gives a user other than root a workspace and a home of its own (DK-28, DK-29)", async () => {
     const { environment } = make({ user: "1234:1235" });
     await using _ = environment;
