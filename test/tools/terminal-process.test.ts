@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { CallOptions } from "../../src/call.ts";
 import { createMoorage, type Moorage } from "../../src/moorage.ts";
+import { living, uniqueSeconds } from "../conformance/support.ts";
 
 let folder: string;
 let moorage: Moorage;
@@ -61,6 +62,40 @@ describe("terminal in the background", () => {
       info: { exitCode: 0 },
     });
     expect((await process.log()).text).toBe(`in\n${join(folder, "sub")}\n`);
+  });
+});
+
+describe("process kill", () => {
+  it("that is cancelled half-way leaves nothing alive that is not listed (SH-44)", async () => {
+    const environment = moorage.environment();
+    const seconds = uniqueSeconds();
+    // A supervisor that outlives the request to end, as long as it may.
+    const supervisor = `trap 'echo told' TERM; sleep ${seconds} & echo up; while :; do wait; done`;
+    const content = await run({ command: supervisor, background: true });
+    const process = await processOf(content);
+    await process.wait({ logPattern: "up", timeoutMs: 10_000 });
+    const controller = new AbortController();
+    const kill = { name: "process", arguments: { action: "kill", session_id: process.id } };
+    const killing = moorage.call(kill, { abortSignal: controller.signal });
+    await process.wait({ logPattern: "told", timeoutMs: 10_000 });
+    controller.abort();
+    await killing;
+    const listed = async () => {
+      const result = await moorage.call({ name: "process", arguments: { action: "list" } });
+      expect(result).toMatchObject({
+        ok: true,
+        content: { processes: expect.arrayContaining([expect.objectContaining({ session_id: process.id })]) },
+      });
+      return (await process.info()).status;
+    };
+    // It may say that the process was ended only once all of it is dead.
+    if ((await listed()) !== "running") expect(await living(environment, seconds)).toBe(0);
+    expect(await moorage.call(kill)).toMatchObject({
+      ok: true,
+      content: { status: "killed", survivors: [] },
+    });
+    expect(await living(environment, seconds)).toBe(0);
+    expect(await listed()).toBe("killed");
   });
 });
 
