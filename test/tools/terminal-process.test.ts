@@ -137,6 +137,19 @@ describe("terminal with a pty", () => {
     expect(content).toMatchObject({ output: expect.stringContaining("got <yes>\n"), exit_code: 0 });
   });
 
+  it("SH-06 waits for no job, which lives on and ends with the process that is listed", async () => {
+    const environment = moorage.environment();
+    const seconds = uniqueSeconds();
+    const job = `sleep ${seconds}`;
+    const content = await run({ command: `${job} >/dev/null 2>&1 &`, pty: true, timeout: 60 });
+    expect(content).toMatchObject({ output: "", exit_code: 0 });
+    expect(await living(environment, seconds)).toBe(1);
+    const listed = (await environment.processes.list()).find(({ command }) => command.includes(job));
+    expect(listed).toMatchObject({ status: "exited", exitCode: 0, pty: true });
+    await (await environment.processes.get(listed?.id ?? "")).kill();
+    expect(await living(environment, seconds)).toBe(0);
+  });
+
   it("SH-34 ends what waits for a key at the timeout, and the next output is its own", async () => {
     const content = await run({ command: "echo before; sleep 60", pty: true, timeout: 1 });
     expect(content).toMatchObject({ output: "before\n", exit_code: null, timed_out: true });
