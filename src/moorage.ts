@@ -1,14 +1,11 @@
 /**
  * The composition root: joins environments, tools and the pipeline into one object. The only file that knows them
- * all.
+ * all; `places.ts` makes the environments for it.
  */
 import { randomUUID } from "node:crypto";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { createEnvironment } from "../environments/backends.ts";
-import { BaseEnvironment, type CommonOptions, type Health } from "../environments/base.ts";
-import { takeCredentials } from "../environments/egress/held.ts";
-import type { Egress, SpecOptions } from "../environments/spec.ts";
+import type { BaseEnvironment, Health } from "../environments/base.ts";
 import type { SyncOptions, SyncReport } from "../environments/sync/mirror.ts";
 import type { FolderWatch, WatchOptions } from "../environments/sync/watch.ts";
 import { AvailabilityCache, type AvailabilityChange } from "./availability.ts";
@@ -16,9 +13,8 @@ import type { CallOptions, CallResult, ToolCall } from "./call.ts";
 import { type CheckpointSettings, Checkpoints } from "./checkpoints/checkpoints.ts";
 import { checkpointMiddleware } from "./checkpoints/middleware.ts";
 import { type Clock, systemClock } from "./clock.ts";
-import { type Config, type ConfiguredEnvironment, readConfig } from "./config.ts";
+import { type Config, readConfig } from "./config.ts";
 import { loadTools } from "./discovery.ts";
-import { checkKnown, checkName, defaultName } from "./environment-names.ts";
 import { ERRORS, MoorageError } from "./errors.ts";
 import { EventHub, type EventListener } from "./events.ts";
 import { limits } from "./limits.ts";
@@ -27,21 +23,15 @@ import type { Middleware } from "./middleware.ts";
 import { serveOwnModules } from "./module-resolution.ts";
 import { didYouMean } from "./nearest.ts";
 import { ensureStateDir, stateDir } from "./paths.ts";
+import { pickDefined } from "./pick-defined.ts";
 import { Pipeline } from "./pipeline.ts";
+import { makePlaces, type Place, type PlaceOptions } from "./places.ts";
 import { defaultRegistry, type ToolRegistry } from "./registry.ts";
 import { Sessions } from "./sessions.ts";
-import { parseSpec } from "./spec.ts";
 import { defineEnvironment, defineTools, environmentKey } from "./subjects.ts";
 import { chooseToolsets } from "./toolsets.ts";
 
-export interface MoorageOptions {
-  /**
-   * A specification such as `docker:node:24`, a name from the configuration, an environment, or several by name. The
-   * first one is the default. @default those of the configuration
-   */
-  readonly environments?: string | BaseEnvironment | Readonly<Record<string, string | BaseEnvironment>>;
-  /** Folder of the host that the agent works on: run in, or mounted. @default what the backend has */
-  readonly workspace?: string;
+export interface MoorageOptions extends PlaceOptions {
   /** Toolsets that are on. @default all */
   readonly toolsets?: readonly string[];
   /** Toolsets that are off; wins over `toolsets`. */
@@ -52,10 +42,6 @@ export interface MoorageOptions {
   readonly config?: string | Config;
   /** Folder for records of our own, mode 0700. @default $MOORAGE_HOME or the XDG state folder */
   readonly stateDir?: string;
-  /** Host variables by name and value that reach every environment; nothing else of the host's does. */
-  readonly env?: Readonly<Record<string, string>>;
-  /** `stop` leaves environments and their background processes for the next one of the same name. @default false */
-  readonly keep?: boolean;
   /** Checkpoints before calls that can change files; false for none. @default what the configuration says, else on */
   readonly checkpoints?: boolean | CheckpointSettings;
   /** Functions around every call, outermost first. */
@@ -63,8 +49,6 @@ export interface MoorageOptions {
   readonly onEvent?: EventListener;
   /** Tools to use instead of the built-in ones and those of `toolFolders`. */
   readonly registry?: ToolRegistry;
-  /** Time as everything here takes it. @default the machine's monotonic clock */
-  readonly clock?: Clock;
 }
 
 export interface SyncCallOptions extends Omit<SyncOptions, "stateDir"> {
@@ -144,7 +128,7 @@ export async function createMoorage(options: MoorageOptions): Promise<Moorage> {
       ...pickDefined("includes", config.toolsetIncludes),
     };
     const isEnabled = chooseToolsets(choice, toolsets);
-    const places = await makeEnvironments(options, config, state, events);
+    const places = await makePlaces(options, config, { state, events });
     const checkpointsEach = config.checkpoints?.each ?? "call";
     return new Runtime({
       options,
@@ -160,36 +144,6 @@ export async function createMoorage(options: MoorageOptions): Promise<Moorage> {
     stopServing();
     throw error;
   }
-}
-
-/** What makes one environment of a specification, for a surface that makes many of its own. */
-export interface SpecifiedOptions extends Pick<CommonOptions, "id" | "env"> {
-  /** Folder of the host to work on. */
-  readonly hostFolder?: string;
-  /** Takes the place of the specification's own, option by option. */
-  readonly overrides?: SpecOptions;
-  readonly stateDir?: string;
-}
-
-/**
- * Makes an environment that is not started, and the caller's to stop.
- *
- * @throws {MoorageError} INVALID_SPEC, UNSUPPORTED
- */
-export async function makeEnvironment(
-  spec: string,
-  options: SpecifiedOptions = {},
-): Promise<BaseEnvironment> {
-  const { overrides = {}, stateDir: folder = stateDir(), ...common } = options;
-  const parsed = parseSpec(spec);
-  const merged = { ...parsed, options: { ...parsed.options, ...overrides } };
-  return createEnvironment(merged, { ...common, stateDir: await ensureStateDir(folder) });
-}
-
-/** An environment, and whether it is ours to stop. */
-interface Place {
-  readonly environment: BaseEnvironment;
-  readonly isOurs: boolean;
 }
 
 interface RuntimeParts {
@@ -421,87 +375,6 @@ async function loadRegistry(
   return defaultRegistry;
 }
 
-async function makeEnvironments(
-  options: MoorageOptions,
-  config: Config,
-  state: string,
-  events: EventHub,
-): Promise<ReadonlyMap<string, Place>> {
-  const configured = config.environments ?? {};
-  const places = new Map<string, Place>();
-  for (const [name, asked] of Object.entries(wanted(options, config))) {
-    checkName(name);
-    if (asked instanceof BaseEnvironment) {
-      places.set(name, { environment: asked, isOurs: false });
-      continue;
-    }
-    checkKnown(asked, Object.keys(configured));
-    const entry: ConfiguredEnvironment = asEntry(configured[asked] ?? asked);
-    const parsed = parseSpec(entry.spec);
-    const egress = configuredEgress(entry) ?? parsed.options.egress;
-    const held = typeof entry.egress === "object" ? (entry.egress.credentials ?? []) : [];
-    const { credentials, variables } = takeCredentials(held, egress ?? "open", process.env);
-    const specified = { ...parsed, options: { ...parsed.options, ...pickDefined("egress", egress) } };
-    const environment = await createEnvironment(specified, {
-      stateDir: state,
-      ...(credentials.length > 0 && { credentials }),
-      ...pickDefined(
-        "hostFolder",
-        options.workspace === undefined ? (entry.workspace ?? config.workspace) : resolve(options.workspace),
-      ),
-      // A placeholder wins: what the proxy holds must not reach the environment by another way.
-      env: { ...passedOn(entry.passEnv ?? []), ...entry.env, ...options.env, ...variables },
-      ...pickDefined("keep", options.keep ?? entry.keep),
-      onProgress: ({ message, fraction }) => {
-        events.emit({
-          type: "environment-progress",
-          environment: name,
-          message,
-          ...pickDefined("fraction", fraction),
-        });
-      },
-      now: () => (options.clock ?? systemClock).now(),
-    });
-    places.set(name, { environment, isOurs: true });
-  }
-  return places;
-}
-
-/** Environments by name: those asked for, or else all that are configured, the default one first. */
-function wanted(
-  { environments }: MoorageOptions,
-  config: Config,
-): Readonly<Record<string, string | BaseEnvironment>> {
-  if (typeof environments === "string") return { [defaultName(environments)]: environments };
-  if (environments instanceof BaseEnvironment) return { [defaultName(environments.backend)]: environments };
-  if (environments !== undefined && Object.keys(environments).length > 0) return environments;
-  const names = Object.keys(config.environments ?? {});
-  if (names.length === 0) throw new MoorageError("INVALID_SPEC", "No environment is named");
-  const first = config.default ?? names[0];
-  const ordered = names.toSorted((a, b) => Number(b === first) - Number(a === first));
-  return Object.fromEntries(ordered.map((name) => [name, name]));
-}
-
-function asEntry(entry: string | ConfiguredEnvironment): ConfiguredEnvironment {
-  return typeof entry === "string" ? { spec: entry } : entry;
-}
-
-/** The policy that stands beside a specification, as a specification has it. */
-function configuredEgress({ egress }: ConfiguredEnvironment): Egress | undefined {
-  if (egress === undefined || typeof egress === "string") return egress;
-  return { allow: [...egress.allow, ...(egress.deny ?? []).map((rule) => `!${rule}`)] };
-}
-
-/** Host variables that an environment was promised by name; one that is not set here is not set there. */
-function passedOn(names: readonly string[]): Record<string, string> {
-  return Object.fromEntries(
-    names.flatMap((name) => {
-      const value = process.env[name];
-      return value === undefined ? [] : [[name, value]];
-    }),
-  );
-}
-
 async function withinProbeLimit(answer: Promise<Health>, clock: Clock): Promise<Health> {
   let cancel = () => {};
   const limit = new Promise<Health>((resolve) => {
@@ -518,13 +391,4 @@ async function withinProbeLimit(answer: Promise<Health>, clock: Clock): Promise<
   } finally {
     cancel();
   }
-}
-
-/** An object with the key when there is a value, and without it when there is none. */
-function pickDefined<Key extends string, Value>(
-  key: Key,
-  value: Value | undefined,
-): { readonly [Name in Key]?: Value } {
-  // A computed key widens to string; the object has just this one key or none.
-  return (value === undefined ? {} : { [key]: value }) as { readonly [Name in Key]?: Value };
 }

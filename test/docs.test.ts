@@ -6,7 +6,7 @@ import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { OPTION_HELP, PAGES } from "../docs/generate.ts";
 import type { BackendName } from "../environments/spec.ts";
 import { CONFIG, parseConfig } from "../src/config.ts";
-import { makeEnvironment } from "../src/moorage.ts";
+import { makeEnvironment } from "../src/places.ts";
 import { FORMS } from "../src/spec.ts";
 import { chooseToolsets } from "../src/toolsets.ts";
 

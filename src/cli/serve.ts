@@ -2,8 +2,8 @@
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { MoorageError } from "../errors.ts";
-import { makeEnvironment } from "../moorage.ts";
 import { ensureStateDir, stateDir } from "../paths.ts";
+import { makeEnvironment } from "../places.ts";
 import type { PlaceFactory } from "../serve/place.ts";
 import { createSandboxServer } from "../serve/server.ts";
 import { parseSpec } from "../spec.ts";
