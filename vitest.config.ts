@@ -1,14 +1,32 @@
 import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
+import { BaseSequencer, type TestSpecification } from "vitest/node";
+
+/**
+ * Begins with the conformance suites. Without times of an earlier run the largest files come first, and theirs are the
+ * smallest and take the longest: what begins last is waited for with idle workers.
+ */
+class SuitesFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const isSuite = ({ moduleId }: TestSpecification) => moduleId.includes("conformance");
+    const projects = Map.groupBy(await super.sort(files), ({ project }) => project);
+    return [...projects.values()].flatMap((each) => [
+      ...each.filter(isSuite),
+      ...each.filter((file) => !isSuite(file)),
+    ]);
+  }
+}
 
 /**
  * `unit` needs nothing but this machine; `engine` needs a Docker engine and the test images, which its global
- * set-up brings or explains; `slow` are the long random tests.
+ * set-up brings or explains; `slow` are the long random tests, and those that repeat claims through further shells and
+ * servers.
  */
 export default defineConfig({
   test: {
     // Tests wait for processes more than they compute.
     maxWorkers: availableParallelism() + 1,
+    sequence: { sequencer: SuitesFirst },
     // A test waits for conditions, so a longer limit costs nothing but on a failure, and holds on a busy machine.
     testTimeout: 120_000,
     hookTimeout: 180_000,

@@ -49,7 +49,13 @@ export const AREAS = {
 export type Area = keyof typeof AREAS;
 
 /** Areas whose cases wait more than they work; they run side by side, a few at once. */
-const WAITING: ReadonlySet<Area> = new Set<Area>(["kill", "leftBehind", "yielding", "processes"]);
+const WAITING: ReadonlySet<Area> = new Set<Area>([
+  "kill",
+  "leftBehind",
+  "yielding",
+  "processes",
+  "lifecycle",
+]);
 
 /** The title of a case; a gap that names none does not compile. */
 export type CaseName = { [Each in Area]: keyof (typeof AREAS)[Each] }[Area];
@@ -66,7 +72,7 @@ export interface Conformance {
   readonly areas?: readonly Area[];
   /** Why the backend cannot be reached on this machine: nothing is asked then, and the reason stands in the title. */
   readonly unavailable?: string;
-  /** Longest time of one case, milliseconds. @default {60_000} */
+  /** Longest time of one case, milliseconds. @default {120_000} */
   readonly caseTimeoutMs?: number;
 }
 
@@ -78,7 +84,7 @@ export function describeEnvironment({
   facts = {},
   areas = Object.keys(AREAS) as Area[], // the keys of a constant object
   unavailable,
-  caseTimeoutMs = 60_000,
+  caseTimeoutMs = 120_000,
 }: Conformance): void {
   const reasons = new Map<string, string>(Object.entries(gaps));
   const title = `${name} environment${unavailable === undefined ? "" : ` (not tested: ${unavailable})`}`;

@@ -1,5 +1,5 @@
-/** Sandboxes that are folders of this machine: the areas that wait for processes. */
+/** Sandboxes that are folders of this machine: the areas that take long. */
 import { serveLocal } from "../serve/served.ts";
-import { describeVercel, WAITING_AREAS } from "./vercel.ts";
+import { describeVercel, LONG_AREAS } from "./vercel.ts";
 
-describeVercel({ name: "vercel over local", serve: () => serveLocal(), areas: WAITING_AREAS });
+describeVercel({ name: "vercel over local", serve: () => serveLocal(), areas: LONG_AREAS });

@@ -1,6 +1,6 @@
 /**
- * Sandboxes that are folders of this machine. What waits for processes is asked by the slow suite, and its core by
- * `vercel-processes.test.ts`.
+ * Sandboxes that are folders of this machine. What takes long is asked by the slow suite, and the core of what waits
+ * for processes by `vercel-processes.test.ts`.
  */
 import { serveLocal } from "../serve/served.ts";
 import { describeVercel, QUICK_AREAS } from "./vercel.ts";

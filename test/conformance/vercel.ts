@@ -8,16 +8,18 @@ import { createVercelEnvironment, listVercel } from "../../environments/vercel/i
 import { CREDENTIALS, type Served } from "../serve/served.ts";
 import { AREAS, type Area, type Conformance, describeEnvironment } from "./index.ts";
 
-/** Areas whose cases wait for processes; each takes many requests. */
-export const WAITING_AREAS = [
+/** Areas whose cases wait for processes or take very many requests. */
+export const LONG_AREAS = [
+  "unbreakable",
   "kill",
   "leftBehind",
   "yielding",
   "processes",
+  "fileChanges",
 ] as const satisfies readonly Area[];
 /** The others. */
 export const QUICK_AREAS = (Object.keys(AREAS) as Area[]) // the keys of a constant object
-  .filter((area) => !WAITING_AREAS.some((waiting) => waiting === area));
+  .filter((area) => !LONG_AREAS.some((long) => long === area));
 
 /** What no environment behind the Vercel Sandbox API can keep, wherever its sandboxes are. */
 const GAPS = {

@@ -1,7 +1,7 @@
 /**
  * What has to pass, in order, with one count at the end.
  *
- *   node test/host/run-all.ts           what `npm test` does: the host, then every test but the long random ones
+ *   node test/host/run-all.ts           what `npm test` does: the host, then every test but the long ones
  *   node test/host/run-all.ts --all     what `npm run test:all` does: those as well
  *   node test/host/run-all.ts --ci      what `.ci/run` does: lint, types, unused code and the demo as well
  *
@@ -99,7 +99,7 @@ async function main(argv: readonly string[]): Promise<number> {
     await rm(folder, { recursive: true, force: true });
   }
   const skipped = total.skipped > 0 ? `, ${total.skipped} skipped` : "";
-  if (!all) console.log("\nThe long random tests were not run; `npm run test:all` runs them too.");
+  if (!all) console.log("\nThe long tests were not run; `npm run test:all` runs them too.");
   console.log(`\n${total.passed} passed, ${total.failed} failed${skipped}`);
   return total.failed === 0 ? 0 : 1;
 }

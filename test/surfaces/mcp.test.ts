@@ -1,7 +1,7 @@
 import { readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { connect } from "./mcp-client.ts";
+import { connect, connectOnce } from "./mcp-client.ts";
 import { temporaryFolder, until } from "./moor.ts";
 import { pidsOf, uniqueSleep } from "./processes.ts";
 
@@ -42,9 +42,11 @@ describe.each([
   ["a client of the 2026-07-28 protocol", { versionNegotiation: { mode: { pin: "2026-07-28" } } }],
   ["a client that negotiates", { versionNegotiation: { mode: "auto" as const } }],
 ])("moor mcp with %s", (_title, client) => {
+  const connection = connectOnce({ ...(client && { client }) });
+
   it("lists the six tools with schemas and annotations, and says where commands run", async () => {
-    const connection = await connect({ ...(client && { client }) });
-    const { tools } = await connection.client.listTools();
+    const { client: mcp, workspace } = connection();
+    const { tools } = await mcp.listTools();
     expect(tools.map(({ name }) => name).sort()).toEqual(TOOLS);
     for (const tool of tools) {
       expect(tool.description).toBeTruthy();
@@ -52,13 +54,13 @@ describe.each([
     }
     const hints = Object.fromEntries(tools.map(({ name, annotations }) => [name, annotations?.readOnlyHint]));
     expect(hints).toMatchObject({ read_file: true, search_files: true, terminal: false, write_file: false });
-    const instructions = connection.client.getInstructions() ?? "";
-    expect(instructions).toContain(connection.workspace);
+    const instructions = mcp.getInstructions() ?? "";
+    expect(instructions).toContain(workspace);
     expect(instructions).toContain("no isolation");
   });
 
   it("runs each of the six tools", async () => {
-    const { client: mcp, workspace } = await connect({ ...(client && { client }) });
+    const { client: mcp, workspace } = connection();
     const call = async (name: string, args: Record<string, unknown>): Promise<unknown> => {
       const result = await mcp.callTool({ name, arguments: args });
       const [text] = result.content;
@@ -91,7 +93,7 @@ describe.each([
   });
 
   it("ends the whole tree of a cancelled call and goes on", async () => {
-    const { client: mcp } = await connect({ ...(client && { client }) });
+    const { client: mcp } = connection();
     const sleep = uniqueSleep();
     const controller = new AbortController();
     const call = mcp.callTool(
@@ -108,7 +110,7 @@ describe.each([
   });
 
   it("shows progress that only grows, with the latest output", async () => {
-    const { client: mcp } = await connect({ ...(client && { client }) });
+    const { client: mcp } = connection();
     const seen: { progress: number; message?: string | undefined }[] = [];
     const result = await mcp.callTool(
       { name: "terminal", arguments: { command: "for i in 1 2 3 4 5 6; do echo line $i; sleep 0.3; done" } },
@@ -124,8 +126,10 @@ describe.each([
 });
 
 describe("moor mcp", () => {
+  const connection = connectOnce();
+
   it("marks failures and keeps them apart from commands that fail", async () => {
-    const { client } = await connect();
+    const { client } = connection();
     const missing = await client.callTool({ name: "read_file", arguments: { path: "nowhere.txt" } });
     expect(missing).toMatchObject({
       isError: true,
@@ -146,7 +150,7 @@ describe("moor mcp", () => {
   });
 
   it("runs calls side by side", async () => {
-    const { client } = await connect();
+    const { client } = connection();
     const order: string[] = [];
     const slow = client.callTool({ name: "terminal", arguments: { command: "sleep 2; echo slow" } });
     const fast = client.callTool({ name: "read_file", arguments: { path: "/etc/hostname" } });
@@ -155,14 +159,14 @@ describe("moor mcp", () => {
   });
 
   it("keeps huge results bounded, and says where the rest is", async () => {
-    const { client } = await connect();
+    const { client } = connection();
     const result = await client.callTool({ name: "terminal", arguments: { command: "seq 1 400000" } });
     expect(JSON.stringify(result).length).toBeLessThan(250_000);
     expect(result.structuredContent).toMatchObject({ exit_code: 0, truncated: expect.anything() });
   });
 
   it("keeps the protocol's stdout clean, whatever commands print", async () => {
-    const { client, stderr } = await connect();
+    const { client, stderr } = connection();
     const junk = String.raw`printf '{"jsonrpc":"2.0","id":1,"result":{}}\n'; printf '\000\377\n'; echo err >&2`;
     const result = await client.callTool({ name: "terminal", arguments: { command: junk } });
     expect(result.structuredContent).toMatchObject({ exit_code: 0 });
@@ -170,8 +174,8 @@ describe("moor mcp", () => {
   });
 
   it("takes arguments of several megabytes", async () => {
-    const { client, workspace } = await connect();
-    const content = "0123456789abcdef\n".repeat(700_000);
+    const { client, workspace } = connection();
+    const content = "0123456789abcdef\n".repeat(300_000);
     const result = await client.callTool({ name: "write_file", arguments: { path: "big.txt", content } });
     expect(result.isError).toBeFalsy();
     expect(readFileSync(join(workspace, "big.txt"), "utf8") === content).toBe(true);
@@ -193,7 +197,7 @@ describe("moor mcp", () => {
   });
 
   it("reads a file that changed between two calls anew", async () => {
-    const { client, workspace } = await connect();
+    const { client, workspace } = connection();
     const read = (): Promise<unknown> =>
       client
         .callTool({ name: "read_file", arguments: { path: "a" } })

@@ -24,9 +24,13 @@ export interface MoorOptions {
 /**
  * A private home for one test, with its state and configuration, removed at its end. The cache of compiled code is
  * everybody's: it decides nothing, and without it every command starts at half the speed.
+ *
+ * @param onEnd when it is removed; outside of a test, a hook's own
  */
-export function privateHome(): Readonly<Record<string, string>> {
-  const home = temporaryFolder();
+export function privateHome(
+  onEnd: (remove: () => void) => void = onTestFinished,
+): Readonly<Record<string, string>> {
+  const home = temporaryFolder(onEnd);
   return {
     HOME: home,
     MOORAGE_HOME: join(home, "state"),

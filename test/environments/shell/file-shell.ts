@@ -48,7 +48,7 @@ export async function createFileShell(options: FileShellOptions): Promise<FileSh
     const timer = setTimeout(() => {
       timedOut = true;
       child.kill("SIGKILL");
-    }, runOptions.timeoutMs ?? 60_000);
+    }, runOptions.timeoutMs ?? 300_000);
     child.stdin.on("error", () => undefined);
     child.stdin.end(runOptions.stdin ?? "");
     let reading = Promise.resolve();

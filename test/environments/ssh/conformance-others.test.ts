@@ -1,7 +1,12 @@
-/** The heart of the suite with other login shells and a small server; all of it is among the slow tests. */
+/**
+ * What a login shell or a server could touch: the way of words, bytes and files to a command and back. All of the
+ * suite is asked of these places by the slow tests.
+ */
 import type { Area } from "../../conformance/index.ts";
-import { DROPBEAR, describePlace, FISH, TCSH } from "./suite.ts";
+import { DASH, DROPBEAR, describePlace, FISH, TCSH } from "./suite.ts";
 
-const areas: readonly Area[] = ["exec", "sessions", "files"];
+const areas: readonly Area[] = ["argv", "health"];
 
-for (const place of [FISH, TCSH, DROPBEAR]) await describePlace({ ...place, areas });
+for (const place of [DASH, FISH, TCSH]) await describePlace({ ...place, areas });
+// A server without sftp: files go another way.
+await describePlace({ ...DROPBEAR, areas: [...areas, "files"] });

@@ -35,6 +35,12 @@ export interface SuitePlace {
   readonly areas?: Conformance["areas"];
 }
 
+export const DASH: SuitePlace = {
+  name: "ssh, login shell dash",
+  shell: "/bin/dash",
+  server: "sshd",
+  commands: "sh",
+};
 export const FISH: SuitePlace = { name: "ssh, login shell fish", shell: "/usr/bin/fish", server: "sshd" };
 export const TCSH: SuitePlace = { name: "ssh, login shell tcsh", shell: "/bin/tcsh", server: "sshd" };
 export const DROPBEAR: SuitePlace = {
