@@ -4,6 +4,8 @@
  * Every backend keeps every sentence of this file; `moorage/conformance` asks each of them. Paths are the
  * environment's own, absolute or relative to what the member says, never the host's. A command that ran is a
  * result, with any exit code; a member throws a `MoorageError` only when the environment failed or refused.
+ * Commands start with pagers that pass their text on and editors that leave it as it is (PAGER, EDITOR and their
+ * kind), unless a caller's variables say otherwise: nobody is there to press a key.
  */
 import { type ErrorCode, MoorageError } from "../src/errors.ts";
 

@@ -50,6 +50,7 @@ import { Session } from "./session.ts";
 import { emptyState, type ShellState, toBytes } from "./state.ts";
 import { ResidentSystemShell } from "./system.ts";
 import { createTree } from "./tree.ts";
+import { UNATTENDED_VARIABLES } from "./unattended.ts";
 import { type CallWorker, WORKER_MARKER, Worker, type WorkerFacts } from "./worker.ts";
 import { YieldedProcess } from "./yielded.ts";
 
@@ -432,7 +433,8 @@ class ShellEnvironment extends BaseEnvironment {
     await this.start();
     const facts = this.#requireFacts();
     const variables = new Map(loginDifference(facts.variables, facts.login));
-    for (const [name, value] of Object.entries(this.#options.env ?? {})) variables.set(name, toBytes(value));
+    const given = { ...UNATTENDED_VARIABLES, ...this.#options.env };
+    for (const [name, value] of Object.entries(given)) variables.set(name, toBytes(value));
     return emptyState(toBytes(this.workspace), variables);
   }
 

@@ -16,18 +16,6 @@ esac
 export MOORAGE_TERMINAL
 [ "$MOORAGE_TERMINAL" ]`;
 
-/** Nobody presses a key in a pager or types into an editor that a program opens by itself. */
-export const TERMINAL_VARIABLES: Readonly<Record<string, string>> = {
-  PAGER: "cat",
-  GIT_PAGER: "cat",
-  MANPAGER: "cat",
-  SYSTEMD_PAGER: "cat",
-  EDITOR: "true",
-  VISUAL: "true",
-  GIT_EDITOR: "true",
-  GIT_SEQUENCE_EDITOR: "true",
-};
-
 /** The script that becomes the terminal. `script` hands its text to $SHELL, which may be no Bourne shell: ours it is. */
 export function terminalText(folder: string, id: string, { rows, columns }: PtySize): string {
   const begin = quote(`${folder}/begin`);

@@ -16,7 +16,6 @@ import { launch } from "./process-launch.ts";
 import { LOG_DEFAULT_BYTES, readLog } from "./process-log.ts";
 import { parseRecords, recordScript, recordsFolder } from "./process-record.ts";
 import { closeStdin, writeStdin } from "./process-stdin.ts";
-import { TERMINAL_VARIABLES } from "./process-terminal.ts";
 import { isListening, waitFor } from "./process-wait.ts";
 import { checkCommand, checkCondition, checkOptions, checkSlice, resolveCwd, signalName } from "./runner.ts";
 import { fromBytes } from "./state.ts";
@@ -64,7 +63,6 @@ export function createProcesses(system: SystemShell, facts: ProcessesFacts): She
     const variables = new Map<string, string | null>();
     for (const [name, value] of state.variables)
       variables.set(name, value === null ? null : fromBytes(value));
-    for (const [name, value] of Object.entries(pty ? TERMINAL_VARIABLES : {})) variables.set(name, value);
     for (const [name, value] of Object.entries(env)) variables.set(name, value);
     const request = {
       command: typeof command === "string" ? shellLines(command) : command,

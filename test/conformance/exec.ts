@@ -15,8 +15,12 @@ export const exec = {
   "exec() gives a non-zero exit code as a result": async ({ environment }) => {
     expect(await environment.exec("exit 7")).toEqual(result({ exitCode: 7 }));
   },
-  "exec() gives exit code and emptiness for a command without output": async ({ environment }) => {
-    expect(await environment.exec("grep -q zzz /dev/null")).toEqual(result({ exitCode: 1 }));
+  "exec() gives exit code and emptiness for a command without output (SH-48)": async ({ environment }) => {
+    await using session = await environment.openSession();
+    for (const target of [environment, session]) {
+      expect(await target.exec("true")).toEqual(result());
+      expect(await target.exec("grep -q zzz /dev/null")).toEqual(result({ exitCode: 1 }));
+    }
   },
   "exec() gives exit codes also when the command discards its output": async ({ environment }) => {
     expect(await environment.exec("sh -c 'echo x; exit 7' >/dev/null 2>&1")).toEqual(result({ exitCode: 7 }));
@@ -206,6 +210,63 @@ export const exec = {
   },
   "exec() refuses a command beyond the limit": async ({ environment }) => {
     await expectCode(environment.exec(`: ${"a".repeat(limits.commandMaxBytes)}`), "EXECUTION_REFUSED");
+  },
+  "exec() opens no editor that waits, unless the caller names one (SH-35)": async ({ environment }) => {
+    const folder = await scratch(environment);
+    await using session = await environment.openSession({ cwd: folder });
+    const editors = ["EDITOR", "VISUAL", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR"];
+    for (const name of editors) {
+      const edit = `echo kept > f; $${name} f && cat f`;
+      expect(await environment.exec(edit, { cwd: folder, timeoutMs: 20_000 }), name).toMatchObject({
+        output: "kept\n",
+      });
+      const mine = { env: { [name]: "rm" }, timeoutMs: 20_000 };
+      expect(await session.exec(`echo mine > f; $${name} f; ls`, mine)).toEqual(result());
+      await session.exec(`export ${name}=wc`);
+    }
+    expect(await session.exec(`echo ${editors.map((name) => `$${name}`).join(" ")}`)).toMatchObject({
+      output: "wc wc wc wc\n",
+    });
+    const settings = 'git init -q . && git config user.name a && git config user.email "a@b"';
+    if ((await environment.exec("command -v git")).exitCode !== 0) return;
+    const waiting = `${settings} && git config core.editor 'sleep 600;' && git config sequence.editor 'sleep 600;'`;
+    const commits =
+      "for n in 1 2 3; do git commit -q --allow-empty -m $n || exit; done; echo x > g; git add g";
+    expect(await environment.exec(`${waiting} && ${commits}`, { cwd: folder })).toMatchObject({
+      exitCode: 0,
+    });
+    expect(await environment.exec("git commit", { cwd: folder, timeoutMs: 20_000 })).toMatchObject({
+      exitCode: 1,
+      output: expect.stringContaining("empty commit message"),
+    });
+    const rebase = "git commit -q -m 4 && git rebase -i HEAD~2 && git log --format=%s";
+    expect(await environment.exec(rebase, { cwd: folder, timeoutMs: 20_000 })).toMatchObject({
+      exitCode: 0,
+      output: expect.stringMatching(/4\n3\n2\n1\n$/),
+    });
+  },
+  "exec() lets no program ask for a password, and changes no command that names sudo (SH-37, SH-38)": async ({
+    environment,
+  }) => {
+    const folder = await scratch(environment);
+    // As sudo does it: the terminal itself is opened, whatever standard input is.
+    const asking = `#!/bin/sh
+printf '<%s>' "$@"
+[ "$1" = -n ] || read -r password </dev/tty || { echo ' a password is required'; exit 1; }
+`;
+    await environment.files.writeFile(`${folder}/sudo`, asking, { mode: 0o755 });
+    await using session = await environment.openSession();
+    const options = { stdin: "a password\n", output: "separate", timeoutMs: 20_000 } as const;
+    const asked = (output: string, exitCode: number) =>
+      expect.objectContaining({ stdout: output, exitCode, timedOut: false });
+    for (const target of [environment, session]) {
+      const run = (command: string | string[]) => target.exec(command, options);
+      const path = `PATH=${folder}:$PATH;`;
+      expect(await run(`${path} sudo true`)).toEqual(asked("<true> a password is required\n", 1));
+      expect(await run([`${folder}/sudo`, "id"])).toEqual(asked("<id> a password is required\n", 1));
+      expect(await run(`${path} sudo -n true`)).toEqual(asked("<-n><true>", 0));
+      expect(await run(`echo sudo true; echo 'sudo x' | grep sudo`)).toEqual(asked("sudo true\nsudo x\n", 0));
+    }
   },
   "exec() adds no text of a login or of the shell's own": async ({ environment }) => {
     expect(await environment.exec("true")).toEqual(result());

@@ -112,13 +112,23 @@ export const fileChanges = {
       kind: "symlink",
     });
   },
-  "writeFile() goes into a folder reached by a link (DK-31)": async ({ environment }) => {
+  "writeFile() and readFile() go through links to folders and files, which stay links (DK-31)": async ({
+    environment,
+  }) => {
     const folder = await scratch(environment);
-    await environment.exec("mkdir real; ln -s real ln", { cwd: folder });
+    await environment.exec("mkdir real; ln -s real ln; ln -s ln/f file", { cwd: folder });
     expect(await environment.files.writeFile(`${folder}/ln/f`, "x")).toMatchObject({
       realPath: `${folder}/real/f`,
     });
     expect(await textOf(environment, `${folder}/ln/f`)).toBe("x");
+    expect(await textOf(environment, `${folder}/file`)).toBe("x");
+    await environment.files.writeFile(`${folder}/file`, "y");
+    expect(await textOf(environment, `${folder}/real/f`)).toBe("y");
+    for (const name of ["ln", "file"]) {
+      expect(await environment.files.stat(`${folder}/${name}`, { follow: false })).toMatchObject({
+        kind: "symlink",
+      });
+    }
   },
   "writeFile() is seen whole or not at all": async ({ environment }) => {
     const folder = await scratch(environment);

@@ -396,7 +396,7 @@ export const processes = {
     const started = await environment.processes.start("[ -t 0 ] || [ -t 1 ] || echo none");
     expect(await ended(started)).toBe("none\n");
   },
-  "a terminal is one, of the size asked": async (context) => {
+  "a terminal is one, of the size asked (DK-37)": async (context) => {
     const environment = await needPty(context);
     const started = await environment.processes.start(
       "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo tty; stty size",
@@ -405,6 +405,27 @@ export const processes = {
     expect(await ended(started)).toBe("tty\r\n40 120\r\n");
     expect((await started.info()).pty).toBe(true);
     expect(await ended(await environment.processes.start("stty size", { pty: true }))).toBe("24 80\r\n");
+  },
+  "a terminal shows no pager that waits for a key (SH-33)": async (context) => {
+    const environment = await needPty(context);
+    const folder = await scratch(environment);
+    const start = (command: string, env = {}) =>
+      environment.processes.start(command, { cwd: folder, env, pty: true });
+    const pagers = 'for p in "$PAGER" "$MANPAGER" "$SYSTEMD_PAGER" "$GIT_PAGER"; do echo text | $p; done';
+    expect(await ended(await start(pagers))).toBe("text\r\n".repeat(4));
+    expect(await ended(await start('echo "$PAGER $GIT_PAGER"', { PAGER: "mine" }))).toBe("mine cat\r\n");
+    if ((await environment.exec("command -v git")).exitCode !== 0) return;
+    const commits = Array.from(
+      { length: 300 },
+      (_, index) => `commit refs/heads/main\ncommitter a <a@b> ${index} +0000\ndata 4\nn${index + 100}\n`,
+    );
+    const setUp =
+      "git init -q . && git fast-import --quiet && git symbolic-ref HEAD refs/heads/main && git config core.pager 'cat; sleep 600;'";
+    expect(await environment.exec(setUp, { cwd: folder, stdin: commits.join("\n") })).toMatchObject({
+      exitCode: 0,
+    });
+    const log = await ended(await start("git log --format=%s"));
+    expect(log.match(/n\d+/g)).toEqual(commits.map((_, index) => `n${399 - index}`));
   },
   "a terminal takes input and control characters": async (context) => {
     const environment = await needPty(context);

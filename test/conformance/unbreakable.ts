@@ -47,7 +47,10 @@ export const unbreakable = {
     exitCode: 9,
     output: "in\n",
   }),
-  "`exec true` is a success (SH-15)": survives("exec true", { exitCode: 0, output: "" }),
+  "`exec true` is a success, and keeps the folder of before (SH-15)": allSurvive(
+    ["exec true", "cd /tmp; exec true"],
+    { exitCode: 0, output: "" },
+  ),
   "`exec` of a missing program is a failure": survives("exec /nowhere/program; echo no", { exitCode: 127 }),
   "`set -e` ends the call at the first failure": survives("set -eu; echo a; false; echo b", {
     exitCode: 1,

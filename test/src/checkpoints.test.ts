@@ -14,7 +14,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it, vi } from "vitest";
 import type { CheckpointSettings } from "../../src/checkpoints/checkpoints.ts";
 import { createMoorage, type Moorage } from "../../src/moorage.ts";
 import { picture } from "../environments/tree/picture.ts";
@@ -250,6 +250,39 @@ describe("checkpoints", () => {
     const after = picture(f.workspace);
     expect(after).toEqual(before);
     expect(after.ext).toBe("-> /etc");
+  });
+
+  it("never runs git, so neither a user's settings, nor their absence, nor a lock stops it (CP-01, CP-02, CP-04, CP-09)", async () => {
+    const programs = mkdtempSync(join(base, "programs-"));
+    const home = mkdtempSync(join(base, "home-"));
+    const ran = join(programs, "ran");
+    await using f = await fixture();
+    writeFileSync(f.at("a.txt"), "1");
+    const repository = "git init -q . && git add . && git -c user.name=a -c user.email=a@b commit -qm 1";
+    expect(spawnSync("sh", ["-c", repository], { cwd: f.workspace }).status).toBe(0);
+    for (const lock of ["index.lock", "HEAD.lock"]) writeFileSync(f.at(`.git/${lock}`), "");
+    // No identity, but signing by a program that fails, and hooks that refuse.
+    const settings = `[commit]\n gpgsign = true\n[gpg]\n program = false\n[core]\n hooksPath = ${home}\n[init]\n templateDir = ${home}\n`;
+    writeFileSync(join(home, ".gitconfig"), settings);
+    writeFileSync(join(home, "pre-commit"), "#!/bin/sh\nexit 1\n", { mode: 0o755 });
+    writeFileSync(join(programs, "git"), `#!/bin/sh\necho "$@" >>${ran}\nexit 1\n`, { mode: 0o755 });
+    vi.stubEnv("HOME", home).stubEnv("PATH", `${programs}:${process.env.PATH}`);
+    try {
+      const before = picture(f.workspace);
+      const { checkpoint } = await f.call("write_file", { path: "a.txt", content: "2" });
+      const second = await f.call("terminal", { command: "rm a.txt; echo 3 > b.txt; command -v git" });
+      expect(second).toMatchObject({
+        checkpoint: expect.stringMatching(ID),
+        output: `${join(programs, "git")}\n`,
+      });
+      expect(checkpoint).toMatch(ID);
+      await f.moorage.checkpoints.diff(String(checkpoint), f.moorage.environment());
+      await f.restore(checkpoint);
+      expect(picture(f.workspace)).toEqual(before);
+      expect(existsSync(ran)).toBe(false);
+    } finally {
+      vi.unstubAllEnvs();
+    }
   });
 
   it("keeps the store within its cap, and the newest checkpoint (CP-20)", async () => {

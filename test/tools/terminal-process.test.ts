@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { CallOptions } from "../../src/call.ts";
 import { createMoorage, type Moorage } from "../../src/moorage.ts";
+import { living, uniqueSeconds } from "../conformance/support.ts";
 
 let folder: string;
 let moorage: Moorage;
@@ -64,6 +65,40 @@ describe("terminal in the background", () => {
   });
 });
 
+describe("process kill", () => {
+  it("that is cancelled half-way leaves nothing alive that is not listed (SH-44)", async () => {
+    const environment = moorage.environment();
+    const seconds = uniqueSeconds();
+    // A supervisor that outlives the request to end, as long as it may.
+    const supervisor = `trap 'echo told' TERM; sleep ${seconds} & echo up; while :; do wait; done`;
+    const content = await run({ command: supervisor, background: true });
+    const process = await processOf(content);
+    await process.wait({ logPattern: "up", timeoutMs: 10_000 });
+    const controller = new AbortController();
+    const kill = { name: "process", arguments: { action: "kill", session_id: process.id } };
+    const killing = moorage.call(kill, { abortSignal: controller.signal });
+    await process.wait({ logPattern: "told", timeoutMs: 10_000 });
+    controller.abort();
+    await killing;
+    const listed = async () => {
+      const result = await moorage.call({ name: "process", arguments: { action: "list" } });
+      expect(result).toMatchObject({
+        ok: true,
+        content: { processes: expect.arrayContaining([expect.objectContaining({ session_id: process.id })]) },
+      });
+      return (await process.info()).status;
+    };
+    // It may say that the process was ended only once all of it is dead.
+    if ((await listed()) !== "running") expect(await living(environment, seconds)).toBe(0);
+    expect(await moorage.call(kill)).toMatchObject({
+      ok: true,
+      content: { status: "killed", survivors: [] },
+    });
+    expect(await living(environment, seconds)).toBe(0);
+    expect(await listed()).toBe("killed");
+  });
+});
+
 describe("terminal's stdin for a process that does not take it", () => {
   it.each([false, true])("gives the id of one that ended without reading, pty %s", async (pty) => {
     // Enough for a pipe to fill, so that the write cannot succeed.
@@ -100,6 +135,19 @@ describe("terminal with a pty", () => {
   it("answers a program that asks", async () => {
     const content = await run({ command: 'read -r answer; echo "got <$answer>"', pty: true, stdin: "yes\n" });
     expect(content).toMatchObject({ output: expect.stringContaining("got <yes>\n"), exit_code: 0 });
+  });
+
+  it("SH-06 waits for no job, which lives on and ends with the process that is listed", async () => {
+    const environment = moorage.environment();
+    const seconds = uniqueSeconds();
+    const job = `sleep ${seconds}`;
+    const content = await run({ command: `${job} >/dev/null 2>&1 &`, pty: true, timeout: 60 });
+    expect(content).toMatchObject({ output: "", exit_code: 0 });
+    expect(await living(environment, seconds)).toBe(1);
+    const listed = (await environment.processes.list()).find(({ command }) => command.includes(job));
+    expect(listed).toMatchObject({ status: "exited", exitCode: 0, pty: true });
+    await (await environment.processes.get(listed?.id ?? "")).kill();
+    expect(await living(environment, seconds)).toBe(0);
   });
 
   it("SH-34 ends what waits for a key at the timeout, and the next output is its own", async () => {

@@ -1,10 +1,11 @@
 import { spawn } from "node:child_process";
-import { chmodSync, mkdtempSync, rmSync } from "node:fs";
+import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { EnvironmentProgress } from "../../../environments/base.ts";
+import { resolveEndpoint, thisHost } from "../../../environments/docker/endpoint.ts";
 import { createDockerBackend, listDocker, reapDocker } from "../../../environments/docker/index.ts";
 import { LABELS } from "../../../environments/docker/labels.ts";
 import { ownerLabel, thisProcessTable } from "../../../environments/owner.ts";
@@ -166,6 +167,24 @@ describe("a missing engine", () => {
     await expect(listDocker({ endpoint })).rejects.toMatchObject(expected);
     expect(await backend.health()).toMatchObject({ healthy: false, code: "DOCKER_UNREACHABLE" });
     await backend.stop({ keep: false });
+  });
+
+  it("is not made up for by a command line client (AV-11)", async () => {
+    const dir = mkdtempSync(join(tmpdir(), "moorage-client-"));
+    const ran = join(dir, "ran");
+    writeFileSync(join(dir, "docker"), `#!/bin/sh\necho "$@" >>${ran}\necho Docker version 28.0.0\n`, {
+      mode: 0o755,
+    });
+    vi.stubEnv("PATH", `${dir}:${process.env.PATH}`);
+    try {
+      const endpoint = resolveEndpoint(thisHost({ DOCKER_HOST: `unix://${dir}/stopped.sock` }));
+      const backend = createDockerBackend({ image, endpoint });
+      expect(await backend.health()).toMatchObject({ healthy: false, code: "DOCKER_UNREACHABLE" });
+      expect(existsSync(ran)).toBe(false);
+    } finally {
+      vi.unstubAllEnvs();
+      rmSync(dir, { recursive: true });
+    }
   });
 
   it("is told apart from one that this user may not use", async () => {

@@ -51,6 +51,32 @@ const idOf = (backend: DockerBackend) => {
   return backend.containerId;
 };
 
+/** The engine behind a TCP port; a middlebox may cut connections of which one side was closed a while ago. */
+async function tcpProxy({ dropsHalfClosed = false } = {}) {
+  const target = resolveEndpoint().socketPath;
+  if (target === null) throw new Error("these tests expect an engine on a socket");
+  const proxy = createServer({ allowHalfOpen: true }, (client) => {
+    const engine = connect({ path: target, allowHalfOpen: true });
+    client.pipe(engine).pipe(client);
+    client.on("error", () => engine.destroy());
+    engine.on("error", () => client.destroy());
+    if (!dropsHalfClosed) return;
+    client.on("end", () => {
+      const cut = setTimeout(() => {
+        engine.destroy();
+        client.destroy();
+      }, 200);
+      client.on("close", () => clearTimeout(cut));
+    });
+  });
+  await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  const { port } = proxy.address() as AddressInfo; // it listens on TCP
+  return {
+    endpoint: resolveEndpoint(thisHost({ DOCKER_HOST: `tcp://127.0.0.1:${port}` })),
+    [Symbol.asyncDispose]: async () => void (await new Promise((resolve) => proxy.close(resolve))),
+  };
+}
+
 /** A container of someone else's. */
 async function foreign(image = BUSYBOX_IMAGE) {
   const container = await docker.createContainer({ Image: image, Entrypoint: ["sleep", "600"] });
@@ -335,28 +361,29 @@ describeWithEngine("streams of a container", () => {
   });
 
   it("work over TCP as they do over the socket (DK-08)", async () => {
-    const target = resolveEndpoint().socketPath;
-    if (target === null) throw new Error("these tests expect an engine on a socket");
-    const proxy = createServer({ allowHalfOpen: true }, (client) => {
-      const engine = connect({ path: target, allowHalfOpen: true });
-      client.pipe(engine).pipe(client);
-      client.on("error", () => engine.destroy());
-      engine.on("error", () => client.destroy());
-    });
-    await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
-    const { port } = proxy.address() as AddressInfo; // it listens on TCP
-    const env = { DOCKER_HOST: `tcp://127.0.0.1:${port}` };
-    const backend = createDockerBackend({
-      image: BUSYBOX_IMAGE,
-      endpoint: resolveEndpoint(thisHost(env)),
-    });
+    await using proxy = await tcpProxy();
+    const backend = createDockerBackend({ image: BUSYBOX_IMAGE, endpoint: proxy.endpoint });
     try {
       await backend.start(() => {});
       const late = await run(backend, ["sh", "-c", "cat >/dev/null; sleep 1; echo late; exit 4"], "x");
       expect(late).toEqual({ stdout: "late\n", stderr: "", exitCode: 4, signal: null, lost: null });
     } finally {
       await backend.stop({ keep: false });
-      await new Promise((resolve) => proxy.close(resolve));
+    }
+  });
+
+  it("outlive a silent command also where half-closed connections are dropped (DK-10)", async () => {
+    await using proxy = await tcpProxy({ dropsHalfClosed: true });
+    const { environment, backend } = make({ endpoint: proxy.endpoint });
+    try {
+      expect(await environment.exec("sleep 2; echo hi")).toMatchObject({ output: "hi\n", exitCode: 0 });
+      const fed = await environment.exec("cat; sleep 2; echo hi", { stdin: "in\n" });
+      expect(fed).toMatchObject({ output: "in\nhi\n", exitCode: 0, notes: [] });
+      // A stream whose stdin was ended shows that the proxy does what is said of it.
+      const ended = await run(backend, ["sh", "-c", "cat; sleep 2; echo hi"], "in\n");
+      expect(ended.stdout).not.toContain("hi");
+    } finally {
+      await environment.stop();
     }
   });
 

@@ -4,13 +4,13 @@ import { loginDifference, mergePath } from "../../../environments/shell/login.ts
 describe("mergePath()", () => {
   it.each([
     [
-      "a profile that resets PATH loses no folder of the backend's",
+      "a profile that resets PATH loses no folder of the backend's (SH-22)",
       "/opt/x/bin:/usr/bin",
       "/usr/local/bin:/usr/bin:/bin",
       "/opt/x/bin:/usr/local/bin:/usr/bin:/bin",
     ],
     [
-      "a virtual environment stays first",
+      "a virtual environment stays first (SH-22)",
       "/venv/bin:/usr/bin:/bin",
       "/usr/bin:/bin:/venv/bin",
       "/venv/bin:/usr/bin:/bin",

@@ -36,5 +36,8 @@ describe.runIf(canRun("ssh beside local", sshdObstacle()))("a machine beside thi
     expect(await run("one", "box", "echo a\r\necho b\r\n")).toMatchObject({
       content: { output: "a\nb\n" },
     });
+    expect(await run("one", "box", "printf 'a\rb' | od -An -tx1")).toMatchObject({
+      content: { output: " 61 0d 62\n" },
+    });
   });
 });

@@ -186,8 +186,18 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
     await f.sync("push");
     write(join(f.remote, "Notes/a.md"), "1");
     write(join(f.remote, "notes/b.md"), "2");
+    const twins = ["e\u0301", "\u00e9"];
+    for (const twin of twins) write(join(f.remote, twin), twin);
     const report = await f.sync("both", { ignoresCase: true });
-    expect(report.skipped.map(({ path }) => path)).toEqual(["Notes", "Notes/a.md", "notes", "notes/b.md"]);
+    expect(report.skipped.map(({ path }) => path)).toEqual([
+      "Notes",
+      "Notes/a.md",
+      twins[0],
+      "notes",
+      "notes/b.md",
+      twins[1],
+    ]);
+    for (const twin of twins) expect(readFileSync(join(f.remote, twin), "utf8")).toBe(twin);
     expect(readdirSync(f.host)).toEqual(["a"]);
     expect(existsSync(join(f.remote, "Notes/a.md"))).toBe(true);
     expect(existsSync(join(f.remote, "notes/b.md"))).toBe(true);

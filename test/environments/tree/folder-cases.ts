@@ -8,6 +8,7 @@ import {
   readFileSync,
   realpathSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
@@ -126,8 +127,10 @@ ln -s ${outside}/kept through; mkfifo pipe`);
       await shell("chmod 755 .");
       expect(report.skipped.map(({ path }) => path)).toEqual(["f7"]);
       expect(report.pulled).toHaveLength(19);
-      await shell("chmod 644 f7");
-      expect((await sync()).pulled).toEqual(["f7"]);
+      expect(statSync(join(host, "f8")).mode & 0o777).toBe(0o444);
+      await shell("chmod 644 f7 f8; echo again >>f8; chmod 444 f8");
+      expect((await sync()).pulled).toEqual(["f7", "f8"]);
+      expect(readFileSync(join(host, "f8"), "utf8")).toBe("8more\nagain\n");
       expect(readFileSync(join(host, "f7"), "utf8")).toBe("7more\n");
     });
 

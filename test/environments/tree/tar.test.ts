@@ -1,4 +1,4 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -45,7 +45,7 @@ const long = (length: number) => `${"d".repeat(90)}/`.repeat(Math.ceil(length / 
 
 describe("decodeTar()", () => {
   it.each(["gnu", "posix", "ustar"])(
-    "reads what GNU tar writes in format %s, names of any bytes too",
+    "reads what GNU tar writes in format %s, long names and names of any bytes too (DK-36)",
     async (format) => {
       const folder = join(base, format);
       mkdirSync(join(folder, long(format === "ustar" ? 90 : 400)), { recursive: true });
@@ -123,6 +123,26 @@ describe("decodeTar()", () => {
     const many = archiveOf(Array.from({ length: 20 }, (_, index) => ({ path: `f${index}`, bytes: "" })));
     await expect(read(many, 1000, { maxEntries: 10 })).rejects.toThrow(/more than 10/);
     await expect(read(Buffer.alloc(1024, "x"))).rejects.toMatchObject({ code: "INTERNAL" });
+  });
+
+  it("reads and writes sizes beyond 8 GiB, which octal digits cannot hold (DK-35)", async () => {
+    const size = 9 * 2 ** 30;
+    const folder = join(base, "big");
+    mkdirSync(folder);
+    writeFileSync(join(folder, "big.bin"), "");
+    truncateSync(join(folder, "big.bin"), size);
+    const theirs = (format: string) =>
+      execFileSync("sh", ["-c", `tar --format=${format} -cf - big.bin | head -c 2048`], { cwd: folder });
+    const ours = encodeTarHeader({ path: "big.bin", type: "file", size, mode: 0o644, modifiedAt: 0 });
+    for (const archive of [theirs("gnu"), theirs("posix"), ours]) {
+      const source = (async function* () {
+        yield archive;
+      })();
+      const { value } = await decodeTar(source).next();
+      expect(value).toMatchObject({ path: "big.bin", type: "file", size });
+    }
+    const { stdout } = spawnSync("tar", ["-tvf", "-"], { input: ours, encoding: "utf8" });
+    expect(stdout).toMatch(/ 9663676416 .* big\.bin$/m);
   });
 
   it("tells links, devices and folders apart and gives them no content", async () => {
