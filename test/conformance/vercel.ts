@@ -15,7 +15,9 @@ export const LONG_AREAS = [
   "leftBehind",
   "yielding",
   "processes",
+  "files",
   "fileChanges",
+  "stdin",
 ] as const satisfies readonly Area[];
 /** The others. */
 export const QUICK_AREAS = (Object.keys(AREAS) as Area[]) // the keys of a constant object
