@@ -1,6 +1,6 @@
-/** The whole suite in sandboxes with bash and the host's network, and behind a policy what a policy could touch. */
-import { BEHIND_A_POLICY, describeBubblewrap } from "./bubblewrap.ts";
+/** What a sandbox and its policy could touch; the slow suites ask the rest. */
+import { QUICK_AREAS } from "./areas.ts";
+import { BEHIND_A_POLICY, describeBubblewrap, PLAIN } from "./bubblewrap.ts";
 
-describeBubblewrap({ name: "bubblewrap bash, egress open", shell: "bash", egress: "open" });
-// All of them are asked by the slow suite.
+describeBubblewrap({ ...PLAIN, areas: QUICK_AREAS });
 describeBubblewrap({ ...BEHIND_A_POLICY, areas: ["argv", "lifecycle", "health"] });

@@ -40,6 +40,8 @@ export interface BubblewrapPlace {
   readonly areas?: Conformance["areas"];
 }
 
+/** Commands of bash, with the host's network. */
+export const PLAIN: BubblewrapPlace = { name: "bubblewrap bash, egress open", shell: "bash", egress: "open" };
 /** Commands of a POSIX shell, behind a policy for the network. */
 export const BEHIND_A_POLICY: BubblewrapPlace = {
   name: "bubblewrap sh, egress allow-list",

@@ -6,22 +6,7 @@ import { Sandbox } from "@vercel/sandbox";
 import { afterAll, beforeAll } from "vitest";
 import { createVercelEnvironment, listVercel } from "../../environments/vercel/index.ts";
 import { CREDENTIALS, type Served } from "../serve/served.ts";
-import { AREAS, type Area, type Conformance, describeEnvironment } from "./index.ts";
-
-/** Areas whose cases wait for processes or take very many requests. */
-export const LONG_AREAS = [
-  "unbreakable",
-  "kill",
-  "leftBehind",
-  "yielding",
-  "processes",
-  "files",
-  "fileChanges",
-  "stdin",
-] as const satisfies readonly Area[];
-/** The others. */
-export const QUICK_AREAS = (Object.keys(AREAS) as Area[]) // the keys of a constant object
-  .filter((area) => !LONG_AREAS.some((long) => long === area));
+import { type Conformance, describeEnvironment } from "./index.ts";
 
 /** What no environment behind the Vercel Sandbox API can keep, wherever its sandboxes are. */
 const GAPS = {

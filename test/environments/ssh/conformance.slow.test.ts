@@ -1,4 +1,6 @@
-/** The whole suite with other login shells, dash of which also runs the commands, and on a small server without sftp. */
-import { DASH, DROPBEAR, describePlace, FISH, TCSH } from "./suite.ts";
+/** What takes long with bash, and the whole suite with dash, which also runs the commands. */
+import { LONG_AREAS } from "../../conformance/areas.ts";
+import { BASH, DASH, describePlace } from "./suite.ts";
 
-for (const place of [DASH, FISH, TCSH, DROPBEAR]) await describePlace(place);
+await describePlace({ ...BASH, areas: LONG_AREAS });
+await describePlace(DASH);

@@ -1,4 +1,5 @@
-/** The suite on OpenSSH with bash. */
-import { describePlace } from "./suite.ts";
+/** The suite on OpenSSH with bash, but for what takes long. */
+import { QUICK_AREAS } from "../../conformance/areas.ts";
+import { BASH, describePlace } from "./suite.ts";
 
-await describePlace({ name: "ssh, login shell bash", shell: "/bin/bash", server: "sshd" });
+await describePlace({ ...BASH, areas: QUICK_AREAS });

@@ -35,6 +35,7 @@ export interface SuitePlace {
   readonly areas?: Conformance["areas"];
 }
 
+export const BASH: SuitePlace = { name: "ssh, login shell bash", shell: "/bin/bash", server: "sshd" };
 export const DASH: SuitePlace = {
   name: "ssh, login shell dash",
   shell: "/bin/dash",
