@@ -19,6 +19,8 @@ export interface Frame {
 }
 
 const NOTHING: Buffer = Buffer.alloc(0);
+/** `;`, which no frame has as its kind. */
+const END = 0x3b;
 
 /** Splits one stream of one call. Bytes that may be the start of a frame are held back until that is known. */
 export class FrameSplitter {
@@ -46,15 +48,14 @@ export class FrameSplitter {
         this.#held = Buffer.from(rest.subarray(plain.length));
         break;
       }
-      rest = rest.subarray(at + this.#mark.length);
-      if (this.#body) {
+      const isEnd = rest[at + this.#mark.length] === END;
+      rest = rest.subarray(at + this.#mark.length + (isEnd ? 1 : 0));
+      if (isEnd && this.#body) {
         const text = Buffer.concat(this.#body).toString("latin1");
         parts.push({ kind: text.charAt(0), fields: text.slice(1).split("\0") });
-        this.#body = null;
-        rest = rest.subarray(1);
-      } else {
-        this.#body = [];
       }
+      // A writer that was killed in the middle of a frame left it open: half of one is none.
+      this.#body = isEnd ? null : [];
     }
     return parts;
   }

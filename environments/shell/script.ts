@@ -414,6 +414,8 @@ export function callScript(call: CallScript): CallText {
   const body = `${prepare}; exec >&8 ${errors} 8>&-; ${bringUp && `{ ${bringUp}; } >/dev/null 2>&1; `}${begin}; { ${run}
 } 9>&-
 ${dump ? epilogue(ending) : ""}`;
+  // The standard input is asked for before its reader starts: a command that ends at once writes its state beside it,
+  // and a frame in the middle of another is lost.
   const forget = shell === "bash" ? "unset __moor_c __moor_n; " : "";
   const text =
     call.stdinBytes === null
@@ -421,7 +423,7 @@ ${dump ? epilogue(ending) : ""}`;
 ) </dev/null
 ${endScript(call)}
 }`
-      : `{ ${forget}{ printf ${frame(nonce, FRAME.stdin)} >&9; head -c ${call.stdinBytes}; } | { ( ${body}
+      : `{ ${forget}printf ${frame(nonce, FRAME.stdin)} >&9; head -c ${call.stdinBytes} | { ( ${body}
 )
 __moor_e=$?
 cat >/dev/null

@@ -139,4 +139,15 @@ export const stdin = {
     );
     expect(outcomes).toEqual(outcomes.map(() => true));
   },
+  "commands that end before their stdin has come are not held up by it": async ({ environment }) => {
+    const stdin = Buffer.alloc(300_000, "unread\n");
+    await Promise.all(
+      Array.from({ length: 6 }, async () => {
+        await using session = await environment.openSession();
+        for (let call = 0; call < 5; call += 1) {
+          expect(await session.exec(`KEPT=${call}; export KEPT`, { stdin })).toEqual(result());
+        }
+      }),
+    );
+  },
 } satisfies Cases;

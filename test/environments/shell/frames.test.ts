@@ -62,6 +62,18 @@ describe("FrameSplitter", () => {
     expect(splitter.push(Buffer.from("!"))).toEqual([Buffer.from("\0abab!")]);
   });
 
+  it("takes half a frame, whose writer was killed, for none, and the next one for whole", () => {
+    const nonce = createNonce();
+    const half = Buffer.from(`\0${nonce}sexport A='1`, "latin1");
+    const bytes = Buffer.concat([Buffer.from("before"), half, frameBytes(nonce, "e", ["secret", "137"])]);
+    for (const size of [1, 5, bytes.length]) {
+      expect(split(nonce, bytes, [size])).toEqual({
+        data: Buffer.from("before"),
+        frames: [{ kind: "e", fields: ["secret", "137"] }],
+      });
+    }
+  });
+
   it("takes another call's frame for data", () => {
     const bytes = frameBytes(createNonce(), "e", ["0"]);
     expect(split(createNonce(), bytes, [7])).toEqual({ data: bytes, frames: [] });
