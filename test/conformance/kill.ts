@@ -147,8 +147,8 @@ export const kill = {
   },
   "a timeout that passes in the queue counts from the command's start": async ({ environment }) => {
     await using session = await environment.openSession();
-    const first = session.exec("sleep 3; echo first");
-    const second = session.exec("echo second", { timeoutMs: 2_500 });
+    const first = session.exec("sleep 6; echo first");
+    const second = session.exec("echo second", { timeoutMs: 5_000 });
     expect(await first).toEqual(result({ output: "first\n" }));
     expect(await second).toEqual(result({ output: "second\n" }));
   },
@@ -175,7 +175,7 @@ export const kill = {
     await using session = await environment.openSession();
     await session.exec("export KEPT=1; cd /");
     for (let call = 0; call < 3; call += 1) {
-      expect(await session.exec(`echo ${call}; export KEPT=lost; sleep 60`, { timeoutMs: 1_000 })).toEqual(
+      expect(await session.exec(`echo ${call}; export KEPT=lost; sleep 60`, { timeoutMs: 2_000 })).toEqual(
         cut("timedOut", { output: `${call}\n`, cwd: "/" }),
       );
     }

@@ -175,7 +175,8 @@ describeWithEngine("a docker environment", () => {
   });
 
   it("answers a fork bomb with a timeout, and goes on with the same files (SH-46)", async () => {
-    const backend = createDockerBackend({ image: WORKBENCH_IMAGE, pidsLimit: 80 });
+    // Half of the small machines that this runs on, lest the tests beside it starve.
+    const backend = createDockerBackend({ image: WORKBENCH_IMAGE, pidsLimit: 80, cpus: 1 });
     const environment = createShellEnvironment(backend, { stateDir });
     await using _ = environment;
     await using session = await environment.openSession();
