@@ -414,9 +414,9 @@ export function callScript(call: CallScript): CallText {
   const body = `${prepare}; exec >&8 ${errors} 8>&-; ${bringUp && `{ ${bringUp}; } >/dev/null 2>&1; `}${begin}; { ${run}
 } 9>&-
 ${dump ? epilogue(ending) : ""}`;
+  const forget = shell === "bash" ? "unset __moor_c __moor_n; " : "";
   // The standard input is asked for before its reader starts: a command that ends at once writes its state beside it,
   // and a frame in the middle of another is lost.
-  const forget = shell === "bash" ? "unset __moor_c __moor_n; " : "";
   const text =
     call.stdinBytes === null
       ? `{ ${forget}( ${body}

@@ -4,8 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Sandbox } from "@vercel/sandbox";
 import { afterAll, beforeAll } from "vitest";
-import { createVercelEnvironment, listVercel } from "../../environments/vercel/index.ts";
-import { CREDENTIALS, type Served } from "../serve/served.ts";
+import { listVercel } from "../../environments/vercel/index.ts";
+import { environmentOf, type Served } from "../serve/served.ts";
 import { type Conformance, describeEnvironment } from "./index.ts";
 
 /** What no environment behind the Vercel Sandbox API can keep, wherever its sandboxes are. */
@@ -45,8 +45,7 @@ export function describeVercel({
     gaps: { ...GAPS, ...gaps },
     // Each request starts several programs, and client, server and sandbox share one machine.
     caseTimeoutMs: 150_000,
-    create: () =>
-      createVercelEnvironment({ baseUrl: `${served.address}/api`, credentials: CREDENTIALS, stateDir }),
+    create: () => environmentOf(served, { stateDir }),
     facts: {
       leftovers: async ({ id }) => {
         const name = `moorage-${id}`;

@@ -7,9 +7,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../environments/base.ts";
-import { createVercelEnvironment } from "../../environments/vercel/index.ts";
 import { uniqueSeconds } from "../conformance/support.ts";
-import { CREDENTIALS, type Served, serveLocal } from "../serve/served.ts";
+import { environmentOf, type Served, serveLocal } from "../serve/served.ts";
 
 let served: Served;
 let stateDir: string;
@@ -17,11 +16,7 @@ let environment: BaseEnvironment;
 beforeAll(async () => {
   served = await serveLocal();
   stateDir = await mkdtemp(join(tmpdir(), "moorage-processes-"));
-  environment = createVercelEnvironment({
-    baseUrl: `${served.address}/api`,
-    credentials: CREDENTIALS,
-    stateDir,
-  });
+  environment = environmentOf(served, { stateDir });
   await environment.start();
 });
 afterAll(async () => {
@@ -76,13 +71,7 @@ it("a cut command ends with what left its tree, and a yielded one when it is kil
 
 it("the end of a sandbox ends all that ran in it, however far it had gone", async () => {
   const seconds = uniqueSeconds();
-  const own = createVercelEnvironment({
-    baseUrl: `${served.address}/api`,
-    credentials: CREDENTIALS,
-    stateDir,
-    id: "far-gone",
-    keep: true,
-  });
+  const own = environmentOf(served, { stateDir, id: "far-gone", keep: true });
   await own.exec(`(setsid sh -c 'exec sleep ${seconds}' >/dev/null 2>&1 </dev/null &)`);
   await own.processes.start(`sleep ${seconds}`);
   await expect.poll(() => running(`sleep\0${seconds}`), DEADLINE).toBe(2);

@@ -2,7 +2,9 @@
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { BaseEnvironment } from "../../environments/base.ts";
 import { createLocalEnvironment } from "../../environments/local/index.ts";
+import { createVercelEnvironment } from "../../environments/vercel/index.ts";
 import { MoorageError } from "../../src/errors.ts";
 import type { PlaceFactory, PlaceRequest } from "../../src/serve/place.ts";
 import { createSandboxServer, type ServeGrant } from "../../src/serve/server.ts";
@@ -26,6 +28,14 @@ export interface Served extends AsyncDisposable {
   readonly problems: readonly unknown[];
   /** Folders, or ids of environments, that were made for sessions and not removed. */
   readonly places: ReadonlySet<string>;
+}
+
+/** An environment behind a served API, not started. */
+export function environmentOf(
+  { address }: Served,
+  options: Parameters<typeof createVercelEnvironment>[0],
+): BaseEnvironment {
+  return createVercelEnvironment({ baseUrl: `${address}/api`, credentials: CREDENTIALS, ...options });
 }
 
 export interface ServeLocalOptions {

@@ -15,9 +15,8 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
 import { mirror } from "../../../environments/sync/mirror.ts";
-import { createVercelEnvironment } from "../../../environments/vercel/index.ts";
 import { Checkpoints } from "../../../src/checkpoints/checkpoints.ts";
-import { CREDENTIALS, type Served, serveLocal } from "../../serve/served.ts";
+import { environmentOf, type Served, serveLocal } from "../../serve/served.ts";
 
 const base = mkdtempSync(join(tmpdir(), "moorage-mirror-vercel-"));
 const stateDir = join(base, "state");
@@ -25,11 +24,7 @@ let served: Served;
 let environment: BaseEnvironment;
 beforeAll(async () => {
   served = await serveLocal();
-  environment = createVercelEnvironment({
-    baseUrl: `${served.address}/api`,
-    credentials: CREDENTIALS,
-    stateDir,
-  });
+  environment = environmentOf(served, { stateDir });
   await environment.start();
 });
 afterAll(async () => {
