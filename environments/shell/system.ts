@@ -39,6 +39,16 @@ export class ResidentSystemShell implements SystemShell {
   }
 
   async run(script: string, options: SystemRunOptions = {}): Promise<SystemRunResult> {
+    try {
+      return await this.#run(script, options);
+    } catch (error) {
+      // The shell that waited for a script was ended by somebody: nothing has run.
+      if (!(error instanceof MoorageError) || error.details.phase !== "ready") throw error;
+      return await this.#run(script, options);
+    }
+  }
+
+  async #run(script: string, options: SystemRunOptions): Promise<SystemRunResult> {
     const {
       timeoutMs = limits.fileOpTimeoutMs,
       maxBytes = STDOUT_MAX_BYTES,
