@@ -86,7 +86,7 @@ export function bootArgv(kind: ShellKind | "auto", loginNonce: string | null): s
     ? `l=${kind === "sh" ? "sh" : "bash"}; command -v "$l" >/dev/null 2>&1 || l=sh
 exec 9>&2
 printf '\\000${loginNonce}${FRAME.login}' >&9
-"$l" -l -c 'export -p >&9' </dev/null >/dev/null 2>/dev/null
+${kind === "sh" ? "" : 'if [ "${__moor_login-}" ]; then printf %s "$__moor_login" >&9; else '}"$l" -l -c 'export -p >&9' </dev/null >/dev/null 2>/dev/null${kind === "sh" ? "" : "; fi"}
 printf '\\000${loginNonce};' >&9
 exec 9>&-
 `
@@ -94,6 +94,9 @@ exec 9>&-
   // Variables that would make the shell read files or change its grammar are given back to commands, not to it.
   return ["/bin/sh", "-c", `${login}unset BASH_ENV ENV POSIXLY_CORRECT\n${pick}`];
 }
+
+/** For a shell that will run the text of `bootArgv` later: reads the login shell's variables ahead. */
+export const LOGIN_AHEAD = `l=bash; command -v "$l" >/dev/null 2>&1 || l=sh; __moor_login=$({ "$l" -l -c 'export -p >&9' </dev/null >/dev/null 2>/dev/null; } 9>&1)\n`;
 
 /**
  * Variables that bring a call where its text must not stand in a command line, which every user of the machine can
