@@ -109,6 +109,14 @@ const CONTROL_PAUSE_MS = 4;
 type Receiver = (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
 
 /**
+ * Goes on when streams were looked at since: a process that was not scheduled for the whole of a timer has neither read
+ * what waits nor sent what it wrote.
+ */
+function afterNews(goOn: () => void): void {
+  setImmediate(() => setImmediate(goOn));
+}
+
+/**
  * Resolves when the last bytes of a program that ended are read. Children may hold its streams open: then once nothing
  * came for `limits.drainMs`, or after `limits.killGraceMs` of a flood.
  */
@@ -134,8 +142,7 @@ async function drained(stream: ShellStream): Promise<void> {
     // What is held back, for a listener of this call or an earlier one, is still to come.
     news = sides.some((side) => side.isPaused());
     const silence = new Promise<void>((resolve) => {
-      // A process that was not scheduled for so long has read nothing yet: streams are looked at before the second round.
-      timer = setTimeout(() => setImmediate(() => setImmediate(resolve)), limits.drainMs);
+      timer = setTimeout(() => afterNews(resolve), limits.drainMs);
     });
     if ((await Promise.race([over, silence])) !== undefined) break;
   } while (news && performance.now() < deadline);
@@ -277,8 +284,11 @@ export class Worker implements CallWorker {
     try {
       fields = (await hello).fields;
     } catch (error) {
-      // A slow profile is left to end by itself: killed in its middle it may leave a lock behind.
-      stream.stdin.end();
+      // A slow profile is left to end by itself: killed in its middle it may leave a lock behind. A shell that is only
+      // slow has its orchestrator, and must not take this end for a loss.
+      const farewell = farewellOf(options);
+      if (farewell === null) stream.stdin.end();
+      else stream.stdin.end(wire("bash", `${farewell}\n`), "latin1");
       stream.stdout.resume();
       stream.stderr.resume();
       void stream.ended.then(() => stream.close());
@@ -465,7 +475,7 @@ export class Worker implements CallWorker {
       // Cut off before it has read this, it would take the end for a loss.
       let timer: NodeJS.Timeout | undefined;
       const late = new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, limits.killGraceMs);
+        timer = setTimeout(() => afterNews(resolve), limits.killGraceMs);
       });
       await Promise.race([this.#stream.ended, late]);
       clearTimeout(timer);
