@@ -6,6 +6,7 @@
 
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
+import { setDeadline } from "../deadline.ts";
 import { parseExports, parseState, type StateDump } from "./exports.ts";
 import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
 import { bootArgv, type CallScript, callScript, FRAME, helloScript, type ShellKind, wire } from "./script.ts";
@@ -109,14 +110,6 @@ const CONTROL_PAUSE_MS = 4;
 type Receiver = (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
 
 /**
- * Goes on when streams were looked at since: a process that was not scheduled for the whole of a timer has neither read
- * what waits nor sent what it wrote.
- */
-function afterNews(goOn: () => void): void {
-  setImmediate(() => setImmediate(goOn));
-}
-
-/**
  * Resolves when the last bytes of a program that ended are read. Children may hold its streams open: then once nothing
  * came for `limits.drainMs`, or after `limits.killGraceMs` of a flood.
  */
@@ -137,16 +130,16 @@ async function drained(stream: ShellStream): Promise<void> {
   );
   for (const side of sides) side.on("data", onData);
   const deadline = performance.now() + limits.killGraceMs;
-  let timer: NodeJS.Timeout | undefined;
+  let cancel = () => {};
   do {
     // What is held back, for a listener of this call or an earlier one, is still to come.
     news = sides.some((side) => side.isPaused());
     const silence = new Promise<void>((resolve) => {
-      timer = setTimeout(() => afterNews(resolve), limits.drainMs);
+      cancel = setDeadline(limits.drainMs, resolve);
     });
     if ((await Promise.race([over, silence])) !== undefined) break;
   } while (news && performance.now() < deadline);
-  clearTimeout(timer);
+  cancel();
   for (const side of sides) side.off("data", onData);
 }
 
@@ -232,17 +225,10 @@ export class Worker implements CallWorker {
       noise = (noise + chunk.toString("utf8")).slice(-2_000);
     };
     const hello = new Promise<Frame>((resolve, reject) => {
-      const timer = setTimeout(() => {
-        reject(
-          new MoorageError(
-            "ENVIRONMENT_UNAVAILABLE",
-            `Cannot open a shell: no answer within ${timeoutMs} ms`,
-            {
-              details: { phase: "hello" },
-            },
-          ),
-        );
-      }, timeoutMs);
+      const cancel = setDeadline(timeoutMs, () => {
+        const why = `Cannot open a shell: no answer within ${timeoutMs} ms`;
+        reject(new MoorageError("ENVIRONMENT_UNAVAILABLE", why, { details: { phase: "hello" } }));
+      });
       stream.stderr.on("data", function read(chunk: Buffer) {
         gather(chunk);
         for (const splitter of splitters) {
@@ -250,7 +236,7 @@ export class Worker implements CallWorker {
             if (Buffer.isBuffer(part)) continue;
             if (part.kind === FRAME.login) login = parseExports(part.fields.join("\0"));
             if (part.kind === FRAME.hello) {
-              clearTimeout(timer);
+              cancel();
               stream.stderr.off("data", read);
               stream.stdout.off("data", gather);
               resolve(part);
@@ -260,7 +246,7 @@ export class Worker implements CallWorker {
       });
       stream.stdout.on("data", gather);
       void stream.ended.then(async (end) => {
-        clearTimeout(timer);
+        cancel();
         // An engine that cannot start the program says why on stdout.
         await drained(stream);
         stream.stdout.off("data", gather);
@@ -473,12 +459,10 @@ export class Worker implements CallWorker {
     if (this.#farewell !== null && this.alive) {
       this.#stream.stdin.end(wire(this.facts.shell, this.#farewell), "latin1");
       // Cut off before it has read this, it would take the end for a loss.
-      let timer: NodeJS.Timeout | undefined;
-      const late = new Promise<void>((resolve) => {
-        timer = setTimeout(() => afterNews(resolve), limits.killGraceMs);
-      });
-      await Promise.race([this.#stream.ended, late]);
-      clearTimeout(timer);
+      const late = Promise.withResolvers<void>();
+      const cancel = setDeadline(limits.killGraceMs, late.resolve);
+      await Promise.race([this.#stream.ended, late.promise]);
+      cancel();
     }
     this.#stream.stdin.end();
     await this.#stream.close();
