@@ -59,7 +59,7 @@ look() {
 ${reaper === null ? "" : lookAgain(reaper, stream)}
 } 2>/dev/null
 :`;
-  const { stdout } = await system.run(script);
+  const { stdout } = await system.run(script, { repeatable: true });
   const found = stdout
     .toString("latin1")
     .split("\n")

@@ -39,7 +39,7 @@ blocks=$(((from + ${maxBytes + 3 * SLACK}) / ${BLOCK} - block + 1))
 printf '%s %s %s\\n' "$size" "$first" "$((block * ${BLOCK}))"
 exec dd if="$folder/log" bs=${BLOCK} skip="$block" count="$blocks" 2>/dev/null`,
   );
-  const { stdout, exitCode } = await system.run(script);
+  const { stdout, exitCode } = await system.run(script, { repeatable: true });
   const end = stdout.indexOf(0x0a);
   if (end < 0 || exitCode === 3)
     throw new MoorageError("PROCESS_MISSING", "Cannot read the log: its record is gone");

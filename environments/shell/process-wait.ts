@@ -153,10 +153,11 @@ const LISTENING = `listening() {
 
 /** Whether something inside the environment listens on this TCP port. */
 export async function isListening(system: SystemShell, port: number): Promise<boolean> {
-  const { exitCode } = await system.run(`IFS=' 	
+  const script = `IFS=' 	
 '
 ${LISTENING}
-listening ${portHex(port)} ${port}`);
+listening ${portHex(port)} ${port}`;
+  const { exitCode } = await system.run(script, { repeatable: true });
   return exitCode === 0;
 }
 

@@ -143,7 +143,7 @@ class ShellProcess implements EnvironmentProcess {
 
   async info(): Promise<ProcessInfo> {
     const script = recordScript(this.#folder, 'show "$folder"\nfolder=${folder%/*}\nsizes');
-    const { stdout } = await this.#system.run(script);
+    const { stdout } = await this.#system.run(script, { repeatable: true });
     const [info] = parseRecords(stdout);
     if (info) return info;
     throw this.#missing();

@@ -6,6 +6,7 @@
 
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
+import { setDeadline } from "../deadline.ts";
 import { parseExports, parseState, type StateDump } from "./exports.ts";
 import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
 import {
@@ -139,17 +140,16 @@ async function drained(stream: ShellStream): Promise<void> {
   );
   for (const side of sides) side.on("data", onData);
   const deadline = performance.now() + limits.killGraceMs;
-  let timer: NodeJS.Timeout | undefined;
+  let cancel = () => {};
   do {
     // What is held back, for a listener of this call or an earlier one, is still to come.
     news = sides.some((side) => side.isPaused());
     const silence = new Promise<void>((resolve) => {
-      // A process that was not scheduled for so long has read nothing yet: streams are looked at before the second round.
-      timer = setTimeout(() => setImmediate(() => setImmediate(resolve)), limits.drainMs);
+      cancel = setDeadline(limits.drainMs, resolve);
     });
     if ((await Promise.race([over, silence])) !== undefined) break;
   } while (news && performance.now() < deadline);
-  clearTimeout(timer);
+  cancel();
   for (const side of sides) side.off("data", onData);
 }
 
@@ -262,17 +262,10 @@ export class Worker implements CallWorker {
       noise = (noise + chunk.toString("utf8")).slice(-2_000);
     };
     const hello = new Promise<Frame>((resolve, reject) => {
-      const timer = setTimeout(() => {
-        reject(
-          new MoorageError(
-            "ENVIRONMENT_UNAVAILABLE",
-            `Cannot open a shell: no answer within ${timeoutMs} ms`,
-            {
-              details: { phase: "hello" },
-            },
-          ),
-        );
-      }, timeoutMs);
+      const cancel = setDeadline(timeoutMs, () => {
+        const why = `Cannot open a shell: no answer within ${timeoutMs} ms`;
+        reject(new MoorageError("ENVIRONMENT_UNAVAILABLE", why, { details: { phase: "hello" } }));
+      });
       stream.stderr.on("data", function read(chunk: Buffer) {
         gather(chunk);
         for (const splitter of splitters) {
@@ -280,7 +273,7 @@ export class Worker implements CallWorker {
             if (Buffer.isBuffer(part)) continue;
             if (part.kind === FRAME.login) login = parseExports(part.fields.join("\0"));
             if (part.kind === FRAME.hello) {
-              clearTimeout(timer);
+              cancel();
               stream.stderr.off("data", read);
               stream.stdout.off("data", gather);
               resolve(part);
@@ -290,7 +283,7 @@ export class Worker implements CallWorker {
       });
       stream.stdout.on("data", gather);
       void stream.ended.then(async (end) => {
-        clearTimeout(timer);
+        cancel();
         // An engine that cannot start the program says why on stdout.
         await drained(stream);
         stream.stdout.off("data", gather);
@@ -314,8 +307,11 @@ export class Worker implements CallWorker {
     try {
       fields = (await hello).fields;
     } catch (error) {
-      // A slow profile is left to end by itself: killed in its middle it may leave a lock behind.
-      stream.stdin.end();
+      // A slow profile is left to end by itself: killed in its middle it may leave a lock behind. A shell that is only
+      // slow has its orchestrator, and must not take this end for a loss.
+      const farewell = farewellOf(options);
+      if (farewell === null) stream.stdin.end();
+      else stream.stdin.end(wire("bash", `${farewell}\n`), "latin1");
       stream.stdout.resume();
       stream.stderr.resume();
       void stream.ended.then(() => stream.close());
@@ -535,12 +531,10 @@ export class Worker implements CallWorker {
       if (this.#ready) this.#stream.stdin.write(wireReady(""), "latin1");
       this.#stream.stdin.end(wire(this.facts.shell, this.#farewell), "latin1");
       // Cut off before it has read this, it would take the end for a loss.
-      let timer: NodeJS.Timeout | undefined;
-      const late = new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, limits.killGraceMs);
-      });
-      await Promise.race([this.#stream.ended, late]);
-      clearTimeout(timer);
+      const late = Promise.withResolvers<void>();
+      const cancel = setDeadline(limits.killGraceMs, late.resolve);
+      await Promise.race([this.#stream.ended, late.promise]);
+      cancel();
     }
     this.#stream.stdin.end();
     await this.#stream.close();

@@ -2,6 +2,7 @@
 import { APIError } from "@vercel/sandbox";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
+import { setDeadline } from "../deadline.ts";
 
 /** Any failure of the client as one of ours. */
 export function toSandboxError(error: unknown, action: string): MoorageError {
@@ -56,13 +57,13 @@ export async function bounded<Answer>(
   const late = new AbortController();
   const why = `The sandbox server does not answer within ${timeoutMs} ms`;
   // An error of this name is the one that the client does not answer by sending again.
-  const timer = setTimeout(() => late.abort(new DOMException(why, "AbortError")), timeoutMs);
+  const answered = setDeadline(timeoutMs, () => late.abort(new DOMException(why, "AbortError")));
   try {
     return await ask(late.signal);
   } catch (error) {
     if (late.signal.aborted) throw new MoorageError("ENVIRONMENT_UNAVAILABLE", why, { cause: error });
     throw error;
   } finally {
-    clearTimeout(timer);
+    answered();
   }
 }

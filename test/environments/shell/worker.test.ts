@@ -1,13 +1,14 @@
 import { existsSync } from "node:fs";
-import { readdir, readFile } from "node:fs/promises";
+import { readdir, readFile, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { PassThrough } from "node:stream";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { spawnStream } from "../../../environments/local/spawn.ts";
 import { ownedOrphans } from "../../../environments/shell/left-behind.ts";
 import { emptyState, type ShellState } from "../../../environments/shell/state.ts";
 import type { ShellStream } from "../../../environments/shell/stream.ts";
 import { type CallEnd, Worker } from "../../../environments/shell/worker.ts";
+import { limits } from "../../../src/limits.ts";
 import { token, until } from "../../conformance/support.ts";
 import { createSpawnSystemShell } from "./spawn-system-shell.ts";
 
@@ -24,6 +25,10 @@ interface Rig {
   ) => Promise<CallEnd & { readonly output: string }>;
 }
 
+function spawnLocal(argv: readonly string[], env: Readonly<Record<string, string>>): Promise<ShellStream> {
+  return spawnStream({ argv, env: { ...env, PATH: process.env.PATH ?? "/usr/bin:/bin" }, cwd: "/" });
+}
+
 async function openRig(shell: "bash" | "sh"): Promise<Rig> {
   const sides: { readonly from: NodeJS.ReadableStream; readonly to: PassThrough }[] = [];
   const worker = await Worker.open({
@@ -32,11 +37,7 @@ async function openRig(shell: "bash" | "sh"): Promise<Rig> {
     library: "",
     login: false,
     open: async (argv, env): Promise<ShellStream> => {
-      const stream = await spawnStream({
-        argv,
-        env: { ...env, PATH: process.env.PATH ?? "/usr/bin:/bin" },
-        cwd: "/",
-      });
+      const stream = await spawnLocal(argv, env);
       const delayed = (from: NodeJS.ReadableStream): PassThrough => {
         const to = new PassThrough();
         from.pipe(to);
@@ -106,6 +107,35 @@ describe.each(["bash", "sh"] as const)("a worker of %s", (shell) => {
       await worker.close();
     },
   );
+
+  it("that is heard too late ends, and takes that for no loss of its orchestrator", async () => {
+    const will = `${tmpdir()}/${token()}`;
+    const streams: ShellStream[] = [];
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    try {
+      const opening = Worker.open({
+        id: token(),
+        shell,
+        library: "",
+        atLoss: `: >${will}`,
+        login: false,
+        open: async (argv, env) => {
+          const stream = await spawnLocal(argv, env);
+          streams.push(stream);
+          // Its greeting stays on its way.
+          return { ...stream, stderr: new PassThrough() };
+        },
+      });
+      const refused = expect(opening).rejects.toMatchObject({ code: "ENVIRONMENT_UNAVAILABLE" });
+      await vi.waitUntil(() => vi.getTimerCount() > 0 && streams.length > 0);
+      await vi.advanceTimersByTimeAsync(limits.openTimeoutMs);
+      await refused;
+    } finally {
+      vi.useRealTimers();
+    }
+    expect(await streams[0]?.ended).toMatchObject({ exitCode: 0, lost: null });
+    await expect(stat(will)).rejects.toMatchObject({ code: "ENOENT" });
+  });
 
   it("gives all that a dying shell wrote, up to bytes that could have begun a frame", async () => {
     const { worker, call } = await openRig(shell);
