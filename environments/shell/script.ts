@@ -76,27 +76,47 @@ export function wireReady(text: string): string {
  * has a login shell print its variables, whose own output goes nowhere.
  */
 export function bootArgv(kind: ShellKind | "auto", loginNonce: string | null): string[] {
-  const bash = `exec bash --noprofile --norc -c ${quote(BASH_LOOP)}`;
+  const bash = `exec ${quoteAll(BASH_BOOT_ARGV)}`;
   const pick = {
     auto: `command -v bash >/dev/null 2>&1 && ${bash}\nexec sh`,
     bash,
     sh: "exec sh",
   }[kind];
   const login = loginNonce
-    ? `l=${kind === "sh" ? "sh" : "bash"}; command -v "$l" >/dev/null 2>&1 || l=sh
-exec 9>&2
+    ? `exec 9>&2
 printf '\\000${loginNonce}${FRAME.login}' >&9
-${kind === "sh" ? "" : 'if [ "${__moor_login-}" ]; then printf %s "$__moor_login" >&9; else '}"$l" -l -c 'export -p >&9' </dev/null >/dev/null 2>/dev/null${kind === "sh" ? "" : "; fi"}
+${
+  kind === "sh"
+    ? loginScript(kind, 9)
+    : `if [ "\${__moor_login-}" ]; then printf %s "$__moor_login" >&9; else
+${loginScript(kind, 9)}
+fi`
+}
 printf '\\000${loginNonce};' >&9
 exec 9>&-
 `
     : "";
-  // Variables that would make the shell read files or change its grammar are given back to commands, not to it.
-  return ["/bin/sh", "-c", `${login}unset BASH_ENV ENV POSIXLY_CORRECT\n${pick}`];
+  return ["/bin/sh", "-c", `${login}unset ${STARTUP_VARIABLES.join(" ")}\n${pick}`];
+}
+
+/** They make a shell read files or change its grammar, so none of ours is started with them. */
+export const STARTUP_VARIABLES: readonly string[] = ["BASH_ENV", "ENV", "POSIXLY_CORRECT"];
+
+/** `bootArgv` where bash is known to be there and no variable of `STARTUP_VARIABLES` is set: one program instead of two. */
+export const BASH_BOOT_ARGV: readonly string[] = ["bash", "--noprofile", "--norc", "-c", BASH_LOOP];
+
+/**
+ * Statements that have a login shell write its variables to a descriptor.
+ *
+ * @param session whether it leads a session of its own, which takes util-linux
+ */
+export function loginScript(kind: ShellKind | "auto", descriptor: number, session = false): string {
+  return `l=${kind === "sh" ? "sh" : "bash"}; command -v "$l" >/dev/null 2>&1 || l=sh
+${session ? "setsid " : ""}"$l" -l -c 'export -p >&${descriptor}' </dev/null >/dev/null 2>/dev/null`;
 }
 
 /** For a shell that will run the text of `bootArgv` later: reads the login shell's variables ahead. */
-export const LOGIN_AHEAD = `l=bash; command -v "$l" >/dev/null 2>&1 || l=sh; __moor_login=$({ "$l" -l -c 'export -p >&9' </dev/null >/dev/null 2>/dev/null; } 9>&1)\n`;
+export const LOGIN_AHEAD = `__moor_login=$({ ${loginScript("auto", 9)}; } 9>&1)\n`;
 
 /**
  * Variables that bring a call where its text must not stand in a command line, which every user of the machine can
@@ -139,7 +159,7 @@ const LIVE_BASE64 =
  */
 export function onceArgv(kind: ShellKind | "auto", { loginNonce, encoded }: OnceOptions): string[] {
   const [, , boot = ""] = bootArgv(kind, loginNonce);
-  const prepare = boot.slice(0, boot.lastIndexOf("unset BASH_ENV"));
+  const prepare = boot.slice(0, boot.lastIndexOf(`unset ${STARTUP_VARIABLES.join(" ")}`));
   const words = '"$1" "$2" "$4" "$5"';
   const start = encoded ? "" : "exec ";
   const pipe = encoded ? ` | ${encoded === "live" ? LIVE_BASE64 : "base64"}` : "";
@@ -147,7 +167,7 @@ export function onceArgv(kind: ShellKind | "auto", { loginNonce, encoded }: Once
   const sh = `${start}sh -c ${quote(ONCE)} sh ${words}${pipe}`;
   const pick =
     kind === "auto" ? `if command -v bash >/dev/null 2>&1; then ${bash}; else ${sh}; fi` : { bash, sh }[kind];
-  const script = `${prepare}unset BASH_ENV ENV POSIXLY_CORRECT
+  const script = `${prepare}unset ${STARTUP_VARIABLES.join(" ")}
 if [ -n "$3" ]; then exec <"$3"; rm -f -- "$3"; fi
 ${pick}`;
   return ["/bin/sh", "-c", script, "sh"];
@@ -169,17 +189,26 @@ ${ONCE}`;
   return ["bash", "--noprofile", "--norc", "-c", script, "bash"];
 }
 
-/**
- * Sets the descriptors up, defines `library`, finds by an orphan of its own who adopts orphans here, and says hello.
- */
-export function helloScript(nonce: string, library: string, atLoss?: string): string {
+export interface Hello {
+  /** Shell functions defined once. */
+  readonly library: string;
+  /** Script that the shell runs when its stream ends. */
+  readonly atLoss?: string | undefined;
+  /** Who adopts orphans here, where that is known. @default found by an orphan of its own */
+  readonly reaper?: string | undefined;
+}
+
+const FIND_REAPER = `__moor_r=$( ( IFS=' ' read -r m l </proc/self/stat; ( i=0 p=
+while [ "$i" -lt 5000 ]; do i=$((i + 1)); IFS= read -r l </proc/self/stat || break; l=\${l##*) }; l=\${l#? }; p=\${l%% *}; [ "$p" = "$m" ] || break; done
+printf %s "$p" ) & ) )`;
+
+/** Sets the descriptors up, defines the library, finds who adopts orphans here, and says hello. */
+export function helloScript(nonce: string, { library, atLoss, reaper }: Hello): string {
   return `unset __moor_c __moor_n BASH_EXECUTION_STRING
 exec 8>&1 9>&2 >/dev/null 2>/dev/null
 ${library}
 ${atLoss === undefined ? "" : `trap ${quote(`( ${atLoss}\n) </dev/null 8>&- 9>&-`)} EXIT`}
-{ __moor_r=$( ( IFS=' ' read -r m l </proc/self/stat; ( i=0 p=
-while [ "$i" -lt 5000 ]; do i=$((i + 1)); IFS= read -r l </proc/self/stat || break; l=\${l##*) }; l=\${l#? }; p=\${l%% *}; [ "$p" = "$m" ] || break; done
-printf %s "$p" ) & ) )
+{ ${reaper === undefined ? FIND_REAPER : `__moor_r=${reaper}`}
 __moor_a=; ${childrenScript("$__moor_r")}; [ -r /proc/$__moor_r/task/$__moor_r/children ] || __moor_r=
 __moor_u=\${UID-}; [ "$__moor_u" ] || __moor_u=$(id -u)
 printf '\\000${nonce}${FRAME.hello}%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000' "\${BASH_VERSION-}" "$$" "\${HOME-}" "$PWD" "$__moor_u" "$__moor_r" "$__moor_a" >&9

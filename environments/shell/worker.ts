@@ -9,7 +9,9 @@ import { limits } from "../../src/limits.ts";
 import { setDeadline } from "../deadline.ts";
 import { parseExports, parseState, type StateDump } from "./exports.ts";
 import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
+import { loginProblem } from "./login.ts";
 import {
+  BASH_BOOT_ARGV,
   bootArgv,
   type CallScript,
   callScript,
@@ -81,7 +83,17 @@ export interface WorkerOptions {
   /** Script that the shell runs at `close`. */
   readonly atClose?: string;
   readonly login: boolean;
+  /** @default nothing is known */
+  readonly known?: KnownShells | undefined;
   readonly open: (argv: readonly string[], env: Readonly<Record<string, string>>) => Promise<ShellStream>;
+}
+
+/** What a place tells of its shells before one has answered, so that they need not find it out. */
+export interface KnownShells {
+  /** bash is found by its name, and no variable of `STARTUP_VARIABLES` is set. */
+  readonly bash: boolean;
+  /** Number of the process that adopts orphans. */
+  readonly reaper: string;
 }
 
 /** Name of the variable by which every process of a worker is found. */
@@ -246,7 +258,7 @@ export class Worker implements CallWorker {
       // A profile that hangs or replaces the shell must not keep the environment from starting.
       if (!(error instanceof MoorageError) || error.details.phase !== "hello") throw error;
       const worker = await Worker.#open({ ...options, login: false }, limits.openTimeoutMs);
-      worker.loginProblem = `The login shell's variables could not be read (${error.message}); commands run without them`;
+      worker.loginProblem = loginProblem(error);
       return worker;
     }
   }
@@ -254,7 +266,10 @@ export class Worker implements CallWorker {
   static async #open(options: WorkerOptions, timeoutMs: number): Promise<Worker> {
     const nonce = createNonce();
     const loginNonce = options.login ? createNonce() : null;
-    const stream = await options.open(bootArgv(options.shell, loginNonce), { [WORKER_MARKER]: options.id });
+    const { shell, library, atLoss, known } = options;
+    const direct = known?.bash === true && shell !== "sh" && loginNonce === null;
+    const argv = direct ? BASH_BOOT_ARGV : bootArgv(shell, loginNonce);
+    const stream = await options.open(argv, { [WORKER_MARKER]: options.id });
     const splitters = [new FrameSplitter(nonce), ...(loginNonce ? [new FrameSplitter(loginNonce)] : [])];
     let login: ReadonlyMap<string, string> | null = null;
     let noise = "";
@@ -302,7 +317,8 @@ export class Worker implements CallWorker {
       });
     });
     // Which shell answers is not known yet; one that reads a script finds no program by the name of a number.
-    stream.stdin.write(wire("bash", `${helloScript(nonce, options.library, options.atLoss)}\n`), "latin1");
+    const greet = helloScript(nonce, { library, atLoss, reaper: known?.reaper });
+    stream.stdin.write(wire("bash", `${greet}\n`), "latin1");
     let fields: readonly string[];
     try {
       fields = (await hello).fields;

@@ -216,6 +216,30 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
     expect(await readdir(outside)).toEqual(["file"]);
   });
 
+  it("security 2: lets commands put nothing in the place of what this process opens by name", async () => {
+    const outside = await mkdtemp(join(root, "outside-"));
+    const { environment, run } = await make();
+    const { output } = await run(`cd /run/moorage && ls; for set in */; do
+ln -s ${outside}/$(basename $set) $set/run; rm -rf $set; ln -s ${outside} $(basename $set); done; : > made; mkdir made; ls`);
+    expect(output).toMatch(/\d\n/);
+    // More shells than are idle, each with a set of its own.
+    await Promise.all(Array.from({ length: 8 }, () => environment.exec("sleep 0.2")));
+    expect(await readdir(outside)).toEqual([]);
+    expect((await run("ls /run/moorage")).output).not.toContain("made");
+  });
+
+  it("hides the state folder in the workspace too, and does not let it be replaced", async () => {
+    const workspace = await mkdtemp(join(root, "workspace-"));
+    const stateDir = join(workspace, "deep", "state");
+    await mkdir(join(stateDir, "local"), { recursive: true });
+    await writeFile(join(stateDir, "secret"), "kept");
+    const { run } = await make({ workspace, stateDir });
+    const forged = `mv deep away; rm -rf deep; mv deep/state other; mkdir -p deep/state/local; echo '{}' > deep/state/local/forged.json; cat deep/state/secret`;
+    expect((await run(forged)).output).not.toMatch(/kept/);
+    expect(await readFile(join(stateDir, "secret"), "utf8")).toBe("kept");
+    expect(await readdir(join(stateDir, "local"))).not.toContain("forged.json");
+  });
+
   it("security 1: has one writable set, whatever working directory is asked for", async () => {
     const { environment } = await make();
     for (const cwd of ["/", "/etc", "/usr"]) {
@@ -256,6 +280,8 @@ attempt("unix", lambda: socket.socket(socket.AF_UNIX))
 attempt("vsock", lambda: socket.socket(40, socket.SOCK_STREAM))
 attempt("packet", lambda: socket.socket(17, socket.SOCK_RAW))
 attempt("pair", lambda: socket.socketpair())
+attempt("datagram pair", lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+attempt("raw pair", lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW | socket.SOCK_NONBLOCK))
 attempt("inet", lambda: socket.socket(socket.AF_INET))
 def terminal():
     main, side = os.openpty(); fcntl.ioctl(side, 0x5412, b"x")
@@ -274,6 +300,8 @@ if os.uname().machine == "x86_64":
       "vsock refused",
       "packet refused",
       "pair works",
+      "datagram pair refused",
+      "raw pair refused",
       "inet works",
       "terminal refused",
       "unshare refused",
