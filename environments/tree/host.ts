@@ -18,7 +18,7 @@ import { promisify } from "node:util";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, FileKind, TreeEntry, TreeFile, TreeScan, TreeScanOptions } from "../base.ts";
-import { findExpression, parseFind } from "./find.ts";
+import { FindReader, findExpression } from "./find.ts";
 import { HostFolders, realRoot } from "./host-folders.ts";
 import { HostWriter } from "./host-writer.ts";
 import { byPath, isInside, isOurs, OUR_PREFIX } from "./names.ts";
@@ -37,12 +37,15 @@ const GRAIN_SECONDS = 0.1;
 const CHUNK_BYTES = 256 * 1024;
 const readAt = promisify(read);
 
-/** Makes the tree of this machine's own folders. */
+/** Makes the tree of this machine's own folders. It remembers the last scan, so that the next one costs less. */
 export function createHostTree(): HostTree {
   let hasFind = process.platform === "linux";
+  let last: { readonly root: string; readonly reader: FindReader } | null = null;
   const scan: HostTree["scan"] = async (root, options) => {
     if (hasFind && !options?.paths) {
-      const found = await scanByFind(realRoot(root), options);
+      const real = realRoot(root);
+      if (last?.root !== real) last = { root: real, reader: new FindReader() };
+      const found = await scanByFind(real, last.reader, options);
       if (found) return found;
       hasFind = false;
     }
@@ -52,7 +55,11 @@ export function createHostTree(): HostTree {
 }
 
 /** @returns null where there is no find that tells everything */
-async function scanByFind(root: string, { abortSignal }: TreeScanOptions = {}): Promise<TreeScan | null> {
+async function scanByFind(
+  root: string,
+  reader: FindReader,
+  { abortSignal }: TreeScanOptions = {},
+): Promise<TreeScan | null> {
   const takenAt = Date.now() / 1000;
   const child = spawn("find", [".", ...findExpression(OUR_PREFIX)], {
     cwd: root,
@@ -77,11 +84,10 @@ async function scanByFind(root: string, { abortSignal }: TreeScanOptions = {}): 
     abortSignal?.throwIfAborted();
     if (bytes > FIND_MAX_BYTES) throw tooMany(root);
     if (failure !== null || bytes === 0) return null;
-    const text = Buffer.concat(chunks).toString("latin1");
-    if (text.startsWith("!")) throw permission(root, new Error("permission denied"));
-    const { entries, closed } = parseFind(text, 0, { takenAt, fineSeconds: GRAIN_SECONDS });
+    const answer = Buffer.concat(chunks, bytes);
+    if (answer[0] === "!".charCodeAt(0)) throw permission(root, new Error("permission denied"));
+    const { entries, closed } = reader.read(answer, 0, { takenAt, fineSeconds: GRAIN_SECONDS });
     if (entries.length > limits.treeMaxEntries) throw tooMany(root);
-    entries.sort((a, b) => byPath(a.path, b.path));
     return { root, entries, closed };
   } finally {
     abortSignal?.removeEventListener("abort", stop);
