@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { FileKind, TreeEntry, TreeScan, TreeScanOptions } from "../base.ts";
-import { FIND_NAMED, FindReader, findExpression, parseNamed } from "../tree/find.ts";
+import { FIND_NAMED, FindReader, findExpression, parseNamed, pickNamed } from "../tree/find.ts";
 import { byPath, isInside, OUR_PREFIX, textOf } from "../tree/names.ts";
 import { quote } from "./quote.ts";
 import type { SystemShell } from "./stream.ts";
@@ -73,8 +73,10 @@ export async function scanTree(
   root: string,
   { paths, timeoutMs = limits.treeTimeoutMs, abortSignal }: TreeScanOptions = {},
 ): Promise<TreeScan> {
-  const listed = paths?.filter(isInside).sort(byPath);
-  if (listed?.length === 0) return { root, entries: [], closed: [] };
+  const inside = paths?.filter(isInside).sort(byPath);
+  if (inside?.length === 0) return { root, entries: [], closed: [] };
+  const isWhole = inside && memo.find?.root === root && memo.find.reader.isWorthWhole(inside.length);
+  const listed = isWhole ? undefined : inside;
   const nonce = `/${randomBytes(12).toString("hex")}/`;
   const chunks: Buffer[] = [];
   let bytes = 0;
@@ -102,7 +104,7 @@ export async function scanTree(
     if (listed) return told(realRoot, parseNamed(answer.toString("latin1", head.at), 0, grain).sort(inOrder));
     if (memo.find?.root !== realRoot) memo.find = { root: realRoot, reader: new FindReader() };
     const { entries, closed } = memo.find.reader.read(answer, head.at, grain);
-    return told(realRoot, entries, closed);
+    return inside ? told(realRoot, pickNamed(entries, inside)) : told(realRoot, entries, closed);
   }
   const text = answer.toString("latin1");
   const read = () => {

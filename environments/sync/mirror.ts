@@ -2,7 +2,7 @@
  * Mirrors a folder of the host into an environment and back. The environment is not trusted: nothing is written
  * outside the host's folder, through a link, into our own state, into `.git` or over what the ignore rules name.
  */
-import { createHash } from "node:crypto";
+import { createHash, hash } from "node:crypto";
 import { lstatSync, realpathSync } from "node:fs";
 import { relative } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
@@ -40,8 +40,8 @@ export interface SyncReport {
 }
 
 /** Files of one go, after which the baseline is kept, so that what broke off goes on from there. */
-const BATCH_FILES = 4_000;
-const BATCH_BYTES = 256 * 1024 * 1024;
+const BATCH_FILES = 16_000;
+const BATCH_BYTES = 128 * 1024 * 1024;
 const CONFLICT = /\.conflict-[0-9a-f]{8}$/;
 
 /**
@@ -236,19 +236,29 @@ async function oneGo(
     await from.tree.pack(
       from.root,
       files.map(({ path }) => path),
-      async ({ path, size, content }) => {
+      async ({ path, size, content, bytes }) => {
         const entry = seen.get(path);
         if (!entry) return;
+        const file = { path, size, mode: entry.mode & 0o777, modifiedAt: entry.modifiedAt };
+        const tell = (length: number) => {
+          progress.bytes += length;
+          onProgress?.({ message, fraction: Math.min(1, progress.bytes / progress.totalBytes) });
+        };
+        if (bytes) {
+          tell(size);
+          await writer.stage(file, [bytes]);
+          sent.set(path, hash("sha256", bytes));
+          return;
+        }
         const sum = createHash("sha256");
         const tee = async function* () {
           for await (const chunk of content) {
             sum.update(chunk);
-            progress.bytes += chunk.length;
-            onProgress?.({ message, fraction: Math.min(1, progress.bytes / progress.totalBytes) });
+            tell(chunk.length);
             yield chunk;
           }
         };
-        await writer.stage({ path, size, mode: entry.mode & 0o777, modifiedAt: entry.modifiedAt }, tee());
+        await writer.stage(file, tee());
         sent.set(path, sum.digest("hex"));
       },
       abortSignal ? { abortSignal } : {},

@@ -36,6 +36,15 @@ export interface Grain {
 /** Seconds between two ticks of a clock that tells whole seconds, and one for what the two clocks are apart. */
 const COARSE_SECONDS = 2;
 
+/** So few names are always looked at one by one. */
+const WHOLE_MIN_NAMES = 500;
+
+/** Those of a whole folder's entries that were asked for. */
+export function pickNamed(entries: readonly TreeEntry[], paths: readonly string[]): readonly TreeEntry[] {
+  const wanted = new Set(paths);
+  return entries.filter(({ path }) => wanted.has(path));
+}
+
 /** Reads an answer about entries that were named one by one. @throws {MoorageError} INTERNAL when it ends early */
 export function parseNamed(text: string, at: number, grain: Grain): TreeEntry[] {
   const entries: TreeEntry[] = [];
@@ -125,6 +134,11 @@ export class FindReader {
     // What was renamed meanwhile may have been told twice; then nothing is gone by the next time.
     this.#records = records.length === this.#entries.length ? records : [];
     return { entries: this.#entries, closed: closed.sort(byPath) };
+  }
+
+  /** Whether so many names cost more, looked at one by one, than the whole folder as it was last. */
+  isWorthWhole(names: number): boolean {
+    return names > Math.max(WHOLE_MIN_NAMES, this.#records.length / 4);
   }
 
   /** Where a path stood in the last answer. */

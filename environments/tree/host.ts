@@ -1,6 +1,6 @@
 /** `tree` for folders of this machine: without any program but GNU find, which looks at many files in a third of the time. */
 import { spawn } from "node:child_process";
-import { createHash } from "node:crypto";
+import { createHash, hash as hashOnce } from "node:crypto";
 import {
   type BigIntStats,
   closeSync,
@@ -18,7 +18,7 @@ import { promisify } from "node:util";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, FileKind, TreeEntry, TreeFile, TreeScan, TreeScanOptions } from "../base.ts";
-import { FindReader, findExpression } from "./find.ts";
+import { FindReader, findExpression, pickNamed } from "./find.ts";
 import { HostFolders, realRoot } from "./host-folders.ts";
 import { HostWriter } from "./host-writer.ts";
 import { byPath, isInside, isOurs, OUR_PREFIX } from "./names.ts";
@@ -42,11 +42,12 @@ export function createHostTree(): HostTree {
   let hasFind = process.platform === "linux";
   let last: { readonly root: string; readonly reader: FindReader } | null = null;
   const scan: HostTree["scan"] = async (root, options) => {
-    if (hasFind && !options?.paths) {
+    const { paths } = options ?? {};
+    if (hasFind && (!paths || last?.reader.isWorthWhole(paths.length))) {
       const real = realRoot(root);
       if (last?.root !== real) last = { root: real, reader: new FindReader() };
       const found = await scanByFind(real, last.reader, options);
-      if (found) return found;
+      if (found) return paths ? { ...found, entries: pickNamed(found.entries, paths), closed: [] } : found;
       hasFind = false;
     }
     return scanByHand(root, options);
@@ -165,7 +166,11 @@ async function hash(
   await pack(
     root,
     paths,
-    async ({ path, content }) => {
+    async ({ path, content, bytes }) => {
+      if (bytes) {
+        hashes.set(path, hashOnce("sha256", bytes));
+        return;
+      }
       const sum = createHash("sha256");
       for await (const chunk of content) sum.update(chunk);
       hashes.set(path, sum.digest("hex"));
@@ -201,9 +206,12 @@ async function pack(
       const stat = fstatSync(descriptor);
       if (!stat.isFile()) continue;
       const { size, mode } = stat;
-      const contentFrom = size <= CHUNK_BYTES ? smallContent : contentOf;
-      const content = contentFrom(descriptor, path, size);
-      await take({ path, size, mode: mode & 0o7777, content });
+      const file = { path, size, mode: mode & 0o7777 };
+      if (size > CHUNK_BYTES) await take({ ...file, content: contentOf(descriptor, path, size) });
+      else {
+        const bytes = smallContent(descriptor, path, size);
+        await take({ ...file, bytes, content: onlyChunk(bytes) });
+      }
     } finally {
       closeSync(descriptor);
     }
@@ -211,16 +219,20 @@ async function pack(
 }
 
 /** A small file's bytes at once, which costs a tenth of a turn through the thread pool. */
-function smallContent(descriptor: number, path: string, size: number): AsyncIterable<Buffer> {
+function smallContent(descriptor: number, path: string, size: number): Buffer {
   const buffer = Buffer.allocUnsafe(size);
   for (let at = 0; at < size; ) {
     const bytes = readSync(descriptor, buffer, at, size - at, at);
     if (bytes === 0) throw becameShorter(path);
     at += bytes;
   }
+  return buffer;
+}
+
+function onlyChunk(bytes: Buffer): AsyncIterable<Buffer> {
   return {
     async *[Symbol.asyncIterator]() {
-      if (size > 0) yield buffer;
+      if (bytes.length > 0) yield bytes;
     },
   };
 }
