@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import type { BaseEnvironment } from "../environments/base.ts";
 import { createLocalEnvironment } from "../environments/local/index.ts";
-import { mirror } from "../environments/sync/mirror.ts";
+import { mirror, SyncMemory } from "../environments/sync/mirror.ts";
 import { Checkpoints } from "../src/checkpoints/checkpoints.ts";
 import { expectEqual, type TemporaryFolder, temporaryFolder } from "./environments.ts";
 import { type Figure, paired } from "./measure.ts";
@@ -80,7 +80,9 @@ export const figures: readonly Figure[] = [
       const source = await makeTree(folder, FILES);
       const stateDir = join(folder.path, "state");
       await using environment = await place(folder, "ours");
-      const push = () => mirror(source, environment, { direction: "push", stateDir });
+      // As a runtime that lives does it.
+      const memory = new SyncMemory();
+      const push = () => mirror(source, environment, { direction: "push", stateDir, memory });
       await push();
       await push();
       const theirs = join(folder.path, "theirs");

@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { FileKind, TreeEntry, TreeScan, TreeScanOptions } from "../base.ts";
-import { FIND_NAMED, findExpression, parseFind } from "../tree/find.ts";
+import { FIND_NAMED, FindReader, findExpression, parseNamed, pickNamed } from "../tree/find.ts";
 import { byPath, isInside, OUR_PREFIX, textOf } from "../tree/names.ts";
 import { quote } from "./quote.ts";
 import type { SystemShell } from "./stream.ts";
@@ -13,6 +13,8 @@ import { enterRoot, pathList, rootError } from "./tree-run.ts";
 const FINE_SECONDS = 1;
 /** Longest answer of a scan, bytes. */
 const SCAN_MAX_BYTES = 128 * 1024 * 1024;
+/** The root, the time and the form come first; no path is longer than 4 KiB. */
+const HEAD_MAX_BYTES = 8 * 1024;
 
 /**
  * GNU find tells everything by itself. Elsewhere find, or a loop of the shell where there is no find that separates
@@ -53,10 +55,12 @@ printf 'S\\000%s\\000' "$(stat -c %d .)"
 exit 0`;
 }
 
-/** What a scan said, so that the same words need not be read again. */
+/** What scans said, so that the same words need not be read again. */
 export interface ScanMemo {
   /** Whether the environment was seen to have a find that tells everything, which then need not be tried again. */
   hasFind: boolean;
+  find: { readonly root: string; readonly reader: FindReader } | null;
+  /** Of an environment without such a find. */
   last: { readonly root: string; readonly words: string; readonly scan: TreeScan } | null;
 }
 
@@ -69,8 +73,10 @@ export async function scanTree(
   root: string,
   { paths, timeoutMs = limits.treeTimeoutMs, abortSignal }: TreeScanOptions = {},
 ): Promise<TreeScan> {
-  const listed = paths?.filter(isInside).sort(byPath);
-  if (listed?.length === 0) return { root, entries: [], closed: [] };
+  const inside = paths?.filter(isInside).sort(byPath);
+  if (inside?.length === 0) return { root, entries: [], closed: [] };
+  const isWhole = inside && memo.find?.root === root && memo.find.reader.isWorthWhole(inside.length);
+  const listed = isWhole ? undefined : inside;
   const nonce = `/${randomBytes(12).toString("hex")}/`;
   const chunks: Buffer[] = [];
   let bytes = 0;
@@ -87,23 +93,41 @@ export async function scanTree(
   // find and xargs tell by their exit code of entries that went away meanwhile; beyond, they were killed or not found.
   const isTold = !(exitCode >= 91 && exitCode <= 94) && exitCode < 124 && bytes > 0;
   if (!isTold) throw rootError(exitCode, "scan", root, stderr);
-  const text = Buffer.concat(chunks).toString("latin1");
-  memo.hasFind ||= formOf(text) === "G";
-  if (listed) return parseScan(text, nonce, stderr, true);
+  const answer = Buffer.concat(chunks, bytes);
+  const head = new Fields(answer.toString("latin1", 0, HEAD_MAX_BYTES));
+  const realRoot = textOf(head.next()) ?? "/";
+  const takenAt = Number(head.next());
+  const isFind = head.next() === "G";
+  memo.hasFind ||= isFind;
+  if (isFind) {
+    const grain = { takenAt, fineSeconds: FINE_SECONDS };
+    if (listed) return told(realRoot, parseNamed(answer.toString("latin1", head.at), 0, grain).sort(inOrder));
+    if (memo.find?.root !== realRoot) memo.find = { root: realRoot, reader: new FindReader() };
+    const { entries, closed } = memo.find.reader.read(answer, head.at, grain);
+    return inside ? told(realRoot, pickNamed(entries, inside)) : told(realRoot, entries, closed);
+  }
+  const text = answer.toString("latin1");
+  const read = () => {
+    const { entries, closed } = parseStat(new Fields(text, head.at), nonce, takenAt, stderr);
+    return told(realRoot, entries.sort(inOrder), [...new Set(closed)].sort(byPath));
+  };
+  if (listed) return read();
   const words = wordsOf(text, nonce, stderr);
   const { last } = memo;
   if (last?.root === root && last.words === words) return last.scan;
-  const scan = parseScan(text, nonce, stderr, false);
+  const scan = read();
   memo.last = scan.entries.every(({ settled }) => settled) ? { root, words, scan } : null;
   return scan;
 }
 
-/** `G` for find's answer, `S` for stat's; after the root and the time. */
-function formOf(text: string): string {
-  const fields = new Fields(text);
-  fields.next();
-  fields.next();
-  return fields.next();
+/** @throws {MoorageError} FILE_TOO_LARGE */
+function told(root: string, entries: readonly TreeEntry[], closed: readonly string[] = []): TreeScan {
+  if (entries.length > limits.treeMaxEntries) throw tooMany(root);
+  return { root, entries, closed };
+}
+
+function inOrder(a: TreeEntry, b: TreeEntry): number {
+  return byPath(a.path, b.path);
 }
 
 /** An answer but for the time at which it was given and the nonce. */
@@ -111,20 +135,6 @@ function wordsOf(text: string, nonce: string, stderr: string): string {
   const time = text.indexOf("\0") + 1;
   const rest = text.slice(text.indexOf("\0", time));
   return `${text.slice(0, time)}${rest.includes(nonce) ? rest.replaceAll(nonce, "/") : rest}${stderr}`;
-}
-
-function parseScan(text: string, nonce: string, stderr: string, isListed: boolean): TreeScan {
-  const fields = new Fields(text);
-  const root = textOf(fields.next()) ?? "/";
-  const takenAt = Number(fields.next());
-  const form = fields.next();
-  const { entries, closed } =
-    form === "G"
-      ? parseFind(text, fields.at, { takenAt, fineSeconds: FINE_SECONDS }, isListed)
-      : parseStat(fields, nonce, takenAt, stderr);
-  if (entries.length > limits.treeMaxEntries) throw tooMany(root);
-  entries.sort((a, b) => byPath(a.path, b.path));
-  return { root, entries, closed: [...new Set(closed)].sort(byPath) };
 }
 
 /** Records of stat: name, nonce, numbers, nonce, name and target, nonce. */
@@ -205,10 +215,11 @@ const MODE_KINDS: Readonly<Record<number, FileKind>> = {
 /** Texts that end in NUL, one after the other. */
 class Fields {
   readonly #text: string;
-  #at = 0;
+  #at: number;
 
-  constructor(text: string) {
+  constructor(text: string, at = 0) {
     this.#text = text;
+    this.#at = at;
   }
 
   /** Where the next one begins. */

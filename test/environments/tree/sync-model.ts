@@ -6,7 +6,7 @@ import { chmodSync, lstatSync, mkdirSync, renameSync, rmSync, symlinkSync, write
 import { join } from "node:path";
 import { expect } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
-import { mirror } from "../../../environments/sync/mirror.ts";
+import { mirror, SyncMemory } from "../../../environments/sync/mirror.ts";
 import { bytesOf, showName } from "../../../environments/tree/names.ts";
 import { type Picture, picture, pictureOf, randomFrom } from "./picture.ts";
 
@@ -34,7 +34,10 @@ export async function checkSyncModel(
   mkdirSync(join(host, "d/ö"), { recursive: true });
   // A side that is empty would begin anew.
   writeFileSync(join(host, "anchor"), "");
-  const sync = () => mirror(host, environment, { direction: "both", stateDir });
+  const memory = new SyncMemory();
+  // Now and then as a process does that knows nothing of the runs before.
+  const sync = () =>
+    mirror(host, environment, { direction: "both", stateDir, ...(random(4) > 0 && { memory }) });
   await sync();
   const bits = 0o777;
   let agreed = picture(host, bits);
