@@ -6,11 +6,14 @@ import { ApiError, badRequest } from "./api-error.ts";
 
 /** @throws {ApiError} 413 beyond `maxBytes` */
 export async function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
+  const tooLarge = () => new ApiError(413, "too_large", `The request has more than ${maxBytes} bytes`);
+  // What says so itself is not waited for.
+  if (Number(request.headers["content-length"] ?? 0) > maxBytes) throw tooLarge();
   const chunks: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of request) {
     bytes += chunk.length;
-    if (bytes > maxBytes) throw new ApiError(413, "too_large", `The request has more than ${maxBytes} bytes`);
+    if (bytes > maxBytes) throw tooLarge();
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);
