@@ -94,7 +94,7 @@ async function sameSandbox(workspace: string): Promise<() => Promise<void>> {
   for (const path of [channel, stateDir]) await mkdir(path);
   const filter = join(workspace, "filter");
   await writeFile(filter, seccompFilter() ?? "");
-  const protection = await protect(workspace, new Set());
+  const protection = protect(workspace, new Set());
   const parts = { workspace, channel, hidden: [stateDir], openNetwork: false, foreign: false };
   const layout = [...layoutArgv(parts), ...protection.argv];
   const argv = bwrapArguments({ layout, workspace, network: "none" });

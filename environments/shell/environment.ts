@@ -268,6 +268,8 @@ class ShellEnvironment extends BaseEnvironment {
   }
 
   async #start(): Promise<void> {
+    // While the place comes up; who runs something there is told of a failure.
+    this.#outputStore.prepare().catch(() => {});
     await this.#backend.start((progress) => this.#options.onProgress?.(progress));
     const worker = await this.#users.acquire();
     if (worker.loginProblem !== null) this.#pendingNotes.push(worker.loginProblem);

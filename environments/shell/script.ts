@@ -111,8 +111,8 @@ export const BASH_BOOT_ARGV: readonly string[] = ["bash", "--noprofile", "--norc
  * @param session whether it leads a session of its own, which takes util-linux
  */
 export function loginScript(kind: ShellKind | "auto", descriptor: number, session = false): string {
-  return `l=${kind === "sh" ? "sh" : "bash"}; command -v "$l" >/dev/null 2>&1 || l=sh
-${session ? "setsid " : ""}"$l" -l -c 'export -p >&${descriptor}' </dev/null >/dev/null 2>/dev/null`;
+  return `__moor_l=${kind === "sh" ? "sh" : "bash"}; command -v "$__moor_l" >/dev/null 2>&1 || __moor_l=sh
+${session ? "setsid " : ""}"$__moor_l" -l -c 'export -p >&${descriptor}' </dev/null >/dev/null 2>/dev/null`;
 }
 
 /** For a shell that will run the text of `bootArgv` later: reads the login shell's variables ahead. */

@@ -5,11 +5,12 @@
  * All shells of one environment are in one sandbox, which ends with its orchestrator: nothing can be kept. Where a
  * sandbox cannot be made, that is an error; commands never run outside of one.
  */
-import { existsSync, realpathSync } from "node:fs";
-import { mkdir, mkdtemp, rm, stat } from "node:fs/promises";
+import { existsSync, mkdtempSync, realpathSync } from "node:fs";
+import { rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
+import { makePrivateFolder } from "../../../src/folders.ts";
 import type {
   BaseEnvironment,
   Capability,
@@ -50,9 +51,11 @@ const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>([
   "egress:allow-list",
 ]);
 
-/** Ways to services of the host that are closed inside; the names would only mislead. */
+/** Others hold functions of bash, which only some shells would pass on. */
+const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
+/** Options for shells of the host, and ways to its services, which are closed inside: the names would only mislead. */
 const CLOSED =
-  /^(?:SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|DBUS_.*|DOCKER_.*|CONTAINER_HOST|KUBECONFIG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY|XDG_.*|TMPDIR|TMP|TEMP|PULSE_SERVER|.*_PROXY)$/i;
+  /^(?:SHELLOPTS|BASHOPTS|SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|DBUS_.*|DOCKER_.*|CONTAINER_HOST|KUBECONFIG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY|XDG_.*|TMPDIR|TMP|TEMP|PULSE_SERVER|.*_PROXY)$/i;
 
 class BubblewrapBackend implements ShellBackend {
   readonly name = "local";
@@ -185,12 +188,11 @@ class BubblewrapBackend implements ShellBackend {
     this.#gate = gate;
     // Where commands could write, they could put links in the place of its parts.
     const exposed = existsSync(tmpdir()) && isInside(`${realpathSync(tmpdir())}/`, this.workspace);
-    const parent = exposed ? stateDir : tmpdir();
-    await mkdir(parent, { recursive: true, mode: 0o700 });
-    const channel = await mkdtemp(join(parent, "moorage-sandbox-"));
+    if (exposed) await makePrivateFolder(stateDir);
+    const channel = mkdtempSync(join(exposed ? stateDir : tmpdir(), "moorage-sandbox-"));
     try {
       const claimed = await claimedPlaceholders(stateDir, this.#id());
-      const protection = await protect(this.workspace, claimed);
+      const protection = protect(this.workspace, claimed);
       const own = [...protection.placeholders, ...protection.held.filter((path) => claimed.has(path))];
       this.#placeholders = [...new Set([...this.#placeholders, ...own])];
       await writeRecord(stateDir, {
@@ -216,6 +218,7 @@ class BubblewrapBackend implements ShellBackend {
         env: this.#variables(gate !== null),
         owner,
         network: gate ? { onDoor: (listener) => gate.adopt(listener) } : egress === "none" ? "none" : "open",
+        bash: this.knownShells.bash,
         login,
       });
     } catch (error) {
@@ -227,7 +230,7 @@ class BubblewrapBackend implements ShellBackend {
 
   #variables(door: boolean): Record<string, string> {
     const host = Object.entries(scrubbedVariables(process.env)).filter(
-      ([name]) => !CLOSED.test(name) && !STARTUP_VARIABLES.includes(name),
+      ([name]) => NAME.test(name) && !CLOSED.test(name) && !STARTUP_VARIABLES.includes(name),
     );
     return { ...Object.fromEntries(host), HOME: sandboxHome(), ...(door && doorVariables()) };
   }

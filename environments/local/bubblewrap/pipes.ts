@@ -1,7 +1,6 @@
 /**
  * Named pipes between the host and shells in a sandbox, in a folder that both see and only the host can change. They
- * are made some at a time, ahead of their use, and lose their names as soon as both ends are open. The first ones are
- * made by the program that starts the sandbox: one of a large process's own takes longer than all of them.
+ * are made some at a time, ahead of their use, and lose their names as soon as both ends are open.
  */
 import { execFile } from "node:child_process";
 import { chmodSync, closeSync, constants, mkdirSync, openSync, rmSync } from "node:fs";
@@ -43,15 +42,6 @@ export class PipeStock {
     this.#owner = owner;
   }
 
-  /** Statements of a shell that make the first pipes, in the folder. Their sets are given out from now on. */
-  firstPipes(): string {
-    const sets = this.#makeFolders();
-    this.#ready.push(...sets);
-    const names = sets.flatMap(({ name }) => ENDS.map((end) => `${name}/${end}`));
-    return `mkfifo -m 600 ${names.join(" ")}`;
-  }
-
-  /** A set whose pipes there are, or, of the first ones, will be when the sandbox is. */
   async take(): Promise<PipeSet> {
     for (;;) {
       const set = this.#ready.shift();

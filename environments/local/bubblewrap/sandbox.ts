@@ -1,9 +1,7 @@
 /**
  * One running sandbox. All shells of an environment are in the same one, so that they see each other's processes and
- * files: a supervisor inside, a plain `sh` that reads requests from its standard input, starts them.
- *
- * A request names a folder with three named pipes and a script. `setsid -f` starts the script apart from the
- * supervisor: a shell's own `&` would have it ignore SIGINT for good.
+ * files: a supervisor inside, a shell that reads requests from its standard input, starts them. A request names a
+ * folder with three named pipes and a script.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { chmodSync, chownSync, closeSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -17,7 +15,8 @@ import { limits } from "../../../src/limits.ts";
 import { DOOR_PORT, HANDING_DOOR } from "../../egress/door.ts";
 import { quote, quoteAll } from "../../shell/quote.ts";
 import { loginScript, type ShellKind } from "../../shell/script.ts";
-import type { ShellStream, StreamEnd } from "../../shell/stream.ts";
+import type { ShellStream, StreamEnd, StreamRequest } from "../../shell/stream.ts";
+import { inheritedDescriptors, withoutDescriptors } from "./inherited.ts";
 import { CHANNEL } from "./layout.ts";
 import { openHostEnds, PASSABLE, type PipeSet, PipeStock } from "./pipes.ts";
 import { seccompFilter } from "./seccomp.ts";
@@ -39,6 +38,8 @@ export interface SandboxOptions {
   /** Whose ids programs get, when this process is root and may choose. @default this process's */
   readonly owner: Owner | null;
   readonly network: "open" | "none" | { readonly onDoor: (listener: Server) => void };
+  /** Whether bash is found by its name inside. */
+  readonly bash: boolean;
   /** Login shell whose variables are wanted. @default none */
   readonly login: ShellKind | "auto" | null;
 }
@@ -60,43 +61,61 @@ const ISOLATION = [
 /** Process 1 inside, bwrap's own: it adopts every orphan. */
 export const SANDBOX_INIT = "1";
 
-/** A login shell writes its variables to descriptor 6, with a NUL at the end, while the first shell starts. */
-function supervisor(login: ShellKind | "auto" | null): string {
+/**
+ * Reads requests. bash starts a program as a job, which has a group and all signals of its own; in another shell `&`
+ * would have it ignore SIGINT for good, and two programs more stand between.
+ *
+ * A login shell writes its variables to descriptor 6, with a NUL at the end, while the first shell starts.
+ */
+function supervisor({ bash, login }: Pick<SandboxOptions, "bash" | "login">): string[] {
+  const start = bash ? `( . "$__moor_f" ) </dev/null &` : `setsid -f sh "$__moor_f" </dev/null`;
   const read = `(
 exec 3>&-
-${loginScript(login ?? "auto", 6, true)}
+${loginScript(login ?? "auto", 6, !bash)}
 printf '\\000' >&6
 ) </dev/null >/dev/null 2>&1 &`;
-  return `
+  const script = `${bash ? "set -m; SHLVL=$((SHLVL - 1))" : ""}
 exec 3>&1
 echo ready
 ${login === null ? "" : read}
 exec 6>&-
-while IFS=' ' read -r verb what; do
-  case $verb in
-  open) setsid -f sh "${CHANNEL}/$what/run" "$what" </dev/null ;;
-  kill) kill -KILL "$what" ;;
+while IFS=' ' read -r __moor_v __moor_w; do
+  __moor_f="${CHANNEL}/$__moor_w/run"
+  case $__moor_v in
+  open) ${start} ;;
+  kill) kill -KILL "$__moor_w" ;;
   esac
 done 2>/dev/null
 `;
+  return bash ? ["bash", "--noprofile", "--norc", "-c", script] : ["sh", "-c", script];
 }
 
-/** Started as `sh run NAME`; descriptor 3 tells the host. `read` from its own stat gives the subshell's number. */
-const RUN_HEAD = `
-d=${CHANNEL}/$1
-exec 4<"$d/in" 5>"$d/out" 6>"$d/err"
-echo "opened $1" >&3
+/** Descriptor 3 tells the host. `read` from its own stat gives the subshell's number. */
+function runScript(
+  { name }: PipeSet,
+  { argv, env }: Pick<StreamRequest, "argv" | "env">,
+  workspace: string,
+): string {
+  const folder = `${CHANNEL}/${name}`;
+  const exports = Object.entries(env).map(([variable, value]) => `export ${variable}=${quote(value)}`);
+  return `exec 4<"${folder}/in" 5>"${folder}/out" 6>"${folder}/err"
+echo "opened ${name}" >&3
 (
-  read -r me rest </proc/self/stat
-  echo "pid $1 $me" >&3
+  IFS=' ' read -r __moor_p __moor_r </proc/self/stat
+  echo "pid ${name} $__moor_p" >&3
   exec <&4 >&5 2>&6 3>&- 4<&- 5>&- 6>&-
-`;
-const RUN_TAIL = `
+${exports.join("\n")}
+cd ${quote(workspace)}
+exec setsid ${quoteAll(argv)}
 )
-code=$?
+__moor_c=$?
 exec 4<&- 5>&- 6>&-
-echo "exit $1 $code" >&3
+echo "exit ${name} $__moor_c" >&3
 `;
+}
+
+/** Of bwrap: see where it is started. The door's channel comes after. */
+const OWN_DESCRIPTORS = 7;
 
 interface Waiting {
   opened: () => void;
@@ -155,17 +174,19 @@ export class Sandbox {
     // Theirs to pass through, not to change: they could put a link in the place of what root opens by name.
     if (owner) chmodSync(options.channel, PASSABLE);
     const stock = new PipeStock(options.channel, owner);
-    const firstPipes = owner ? null : stock.firstPipes();
-    if (owner) await stock.fill();
     const files = [
       writePrivate(options.channel, "arguments", Buffer.from(bwrapArguments(options).join("\0"))),
       writePrivate(options.channel, "filter", filter),
     ];
     const hasDoor = typeof options.network !== "string";
-    // Where bwrap stands must not keep a folder of the host's busy.
-    const script = `${firstPipes ?? ":"} && cd / && exec "$@"`;
-    const child = spawn("sh", ["-c", script, "sh", ...command(options)], {
-      cwd: options.channel,
+    const [file = "", ...argv] = withoutDescriptors(
+      command(options),
+      inheritedDescriptors(),
+      hasDoor ? OWN_DESCRIPTORS + 1 : OWN_DESCRIPTORS,
+    );
+    const child = spawn(file, argv, {
+      // Where it stands must not keep a folder of the host's busy.
+      cwd: "/",
       env: options.env,
       ...(owner && { uid: owner.uid, gid: owner.gid }),
       detached: true,
@@ -180,7 +201,13 @@ export class Sandbox {
       });
     }
     for (const fd of files) closeSync(fd);
-    return new Sandbox(options, child, stock);
+    const sandbox = new Sandbox(options, child, stock);
+    // Made while bwrap is at work.
+    await stock.fill().catch(async (error: unknown) => {
+      await sandbox.stop();
+      throw error;
+    });
+    return sandbox;
   }
 
   /** Whether it was ever made. */
@@ -225,9 +252,15 @@ export class Sandbox {
    * @throws {MoorageError} ENVIRONMENT_LOST, or what `ready` rejects with
    */
   async open(argv: readonly string[], env: Readonly<Record<string, string>>): Promise<ShellStream> {
-    if (this.#lost) throw this.#lost;
+    if (this.#lost) {
+      // One that was never made is not lost: it cannot be had.
+      await this.ready;
+      throw this.#lost;
+    }
     const set = await this.#stock.take();
-    writeFileSync(join(set.folder, "run"), runScript(argv, env, this.#options.workspace), { mode: 0o600 });
+    writeFileSync(join(set.folder, "run"), runScript(set, { argv, env }, this.#options.workspace), {
+      mode: 0o600,
+    });
     const { owner } = this.#options;
     if (owner) chownSync(join(set.folder, "run"), owner.uid, owner.gid);
     const waiting = this.#expect(set);
@@ -266,8 +299,7 @@ export class Sandbox {
       }
       await new Promise((resolve) => setTimeout(resolve, 5));
     }
-    // The first pipes may still be made by what was just killed.
-    await rm(this.#options.channel, { recursive: true, force: true, maxRetries: 3 });
+    await rm(this.#options.channel, { recursive: true, force: true });
   }
 
   #expect({ name }: PipeSet) {
@@ -390,22 +422,12 @@ export function bwrapArguments({
  * With a door there are two layers: the outer makes the network namespace, in which the door and the sandbox then
  * are. The door is outside of the sandbox, where commands can neither see nor end it.
  */
-function command({ network, owner, login }: SandboxOptions): string[] {
-  const sandbox = ["bwrap", "--args", "3", "--", "sh", "-c", supervisor(login)];
+function command({ network, owner, ...options }: SandboxOptions): string[] {
+  const sandbox = ["bwrap", "--args", "3", "--", ...supervisor(options)];
   if (typeof network === "string") return sandbox;
   const outer = ["bwrap", "--unshare-user", "--unshare-net", "--cap-drop", "ALL", "--die-with-parent"];
   // Without it the kernel refuses a root in the inner layer, as it is the outer one's root.
   if (process.getuid?.() === 0 && owner === null) outer.push("--cap-add", "CAP_SETFCAP");
   const door = [process.execPath, "-e", HANDING_DOOR, "--", String(DOOR_PORT)];
   return [...outer, "--dev-bind", "/", "/", "--", ...door, ...sandbox];
-}
-
-function runScript(
-  argv: readonly string[],
-  env: Readonly<Record<string, string>>,
-  workspace: string,
-): string {
-  const exports = Object.entries(env).map(([name, value]) => `export ${name}=${quote(value)}`);
-  const cd = `cd ${quote(workspace)}`;
-  return [RUN_HEAD, ...exports, cd, `exec setsid ${quoteAll(argv)}`, RUN_TAIL].join("\n");
 }

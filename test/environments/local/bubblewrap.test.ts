@@ -24,8 +24,11 @@ import {
   type BubblewrapOptions,
   createBubblewrapEnvironment,
 } from "../../../environments/local/bubblewrap/index.ts";
+import { layoutArgv } from "../../../environments/local/bubblewrap/layout.ts";
 import { probeBubblewrap } from "../../../environments/local/bubblewrap/probe.ts";
+import { Sandbox } from "../../../environments/local/bubblewrap/sandbox.ts";
 import { seccompFilter } from "../../../environments/local/bubblewrap/seccomp.ts";
+import { parseExports } from "../../../environments/shell/exports.ts";
 import { pidsOf, uniqueSleep } from "../../surfaces/processes.ts";
 import { portOf } from "../egress/network.ts";
 
@@ -291,6 +294,7 @@ def call(*args):
     if libc.syscall(*args) < 0: raise OSError(ctypes.get_errno(), "refused")
 if os.uname().machine == "x86_64":
     attempt("unshare", lambda: call(272, 0x10000000))
+    attempt("user namespace", lambda: call(56, 0x10000000 | 17, 0, 0, 0, 0))
     attempt("io_uring", lambda: call(425, 1, 0))
     attempt("bpf", lambda: call(321, 0, 0, 0))
 `;
@@ -305,9 +309,58 @@ if os.uname().machine == "x86_64":
       "inet works",
       "terminal refused",
       "unshare refused",
+      "user namespace refused",
       "io_uring refused",
       "bpf refused",
     ]);
+  });
+
+  it("get no descriptor that this process was started with: a folder's would lead out", async () => {
+    const outside = await mkdtemp(join(root, "outside-"));
+    await writeFile(join(outside, "secret"), "leaked");
+    const module = join(import.meta.dirname, "../../../environments/local/bubblewrap/index.ts");
+    const places = { workspace: await mkdtemp(join(root, "workspace-")), stateDir: join(root, "leak-state") };
+    const code = `const { createBubblewrapEnvironment } = await import(${JSON.stringify(module)});
+for (const egress of ["none", { allow: [] }]) {
+const environment = createBubblewrapEnvironment({ ...${JSON.stringify(places)}, egress });
+const { output } = await environment.exec("cat /proc/*/fd/*/secret; ls /proc/self/fd | grep -c 40", { timeoutMs: 20000 });
+console.log(output); await environment.stop(); }`;
+    const shell = `exec 40<${outside}; exec "$@"`;
+    const node = [process.execPath, "--input-type=module", "-e", code];
+    const { stdout } = await promisify(execFile)("bash", ["-c", shell, "bash", ...node]);
+    expect(stdout).not.toContain("leaked");
+    expect(stdout.match(/^0$/gm)).toEqual(["0", "0"]);
+  });
+
+  it.each([true, false])("have their own group and signals where bash is there: %s", async (bash) => {
+    const workspace = await mkdtemp(join(root, "workspace-"));
+    const channel = await mkdtemp(join(root, "channel-"));
+    const sandbox = await Sandbox.start({
+      layout: layoutArgv({ workspace, channel, hidden: [], foreign: false, openNetwork: false }),
+      channel,
+      workspace,
+      env: { PATH: process.env.PATH ?? "", KEPT: "kept", verb: "mine" },
+      owner: null,
+      network: "none",
+      bash,
+      login: bash ? "auto" : "sh",
+    });
+    try {
+      const script = `read -r me _ _ _ group session _ </proc/self/stat; [ "$me" = "$group" ] && [ "$me" = "$session" ] && echo leads
+grep SigIgn /proc/self/status; echo "$verb $GIVEN $PWD"; kill -9 0`;
+      const stream = await sandbox.open(["sh", "-c", script], { GIVEN: "it's" });
+      let output = "";
+      stream.stdout.on("data", (chunk: Buffer) => {
+        output += chunk.toString();
+      });
+      expect(await stream.ended).toEqual({ exitCode: 137, signal: null, lost: null });
+      await expect.poll(() => output).toBe(`leads\nSigIgn:\t0000000000000000\nmine it's ${workspace}\n`);
+      const login = parseExports(await sandbox.readLogin());
+      expect([login.get("KEPT"), login.has("PATH"), login.has("GIVEN")]).toEqual(["kept", true, false]);
+      await stream.close();
+    } finally {
+      await sandbox.stop();
+    }
   });
 
   it("end with their orchestrator, and the next one clears what is left", { timeout: 60_000 }, async () => {
