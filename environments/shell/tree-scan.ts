@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { FileKind, TreeEntry, TreeScan, TreeScanOptions } from "../base.ts";
-import { FIND_NAMED, FindReader, findExpression, parseNamed, pickNamed } from "../tree/find.ts";
+import { FIND_NAMED, FindReader, findExpression, parseNamed, pickNamed, tooMany } from "../tree/find.ts";
 import { byPath, isInside, OUR_PREFIX, textOf } from "../tree/names.ts";
 import { quote } from "./quote.ts";
 import type { SystemShell } from "./stream.ts";
@@ -13,6 +13,8 @@ import { enterRoot, pathList, rootError } from "./tree-run.ts";
 const FINE_SECONDS = 1;
 /** Longest answer of a scan, bytes. */
 const SCAN_MAX_BYTES = 128 * 1024 * 1024;
+/** Names that are written into the line itself: with the longest ones it is a third of what any kernel allows. */
+const LINE_MAX_NAMES = 32;
 /** The root, the time and the form come first; no path is longer than 4 KiB. */
 const HEAD_MAX_BYTES = 8 * 1024;
 
@@ -21,10 +23,16 @@ const HEAD_MAX_BYTES = 8 * 1024;
  * by NUL, gives names to stat; the name and a nonce frame what stat says, since a name may hold a line end. Folders
  * that are closed, and what lies on another device, come with a mark of their own.
  */
-function scanScript(root: string, nonce: string, listed: boolean, hasFind: boolean): string {
+function scanScript(
+  root: string,
+  nonce: string,
+  listed: readonly string[] | undefined,
+  hasFind: boolean,
+): string {
   const only = listed ? "" : ` -name '${OUR_PREFIX}*' -prune -o`;
   const whole = findExpression(OUR_PREFIX).map(quote).join(" ");
-  const named = `exec find "$@" -maxdepth 0 -printf '${FIND_NAMED}'`;
+  const named = (words: string) => `exec find ${words} -maxdepth 0 -printf '${FIND_NAMED}'`;
+  const few = listed && fewWords(listed);
   // A link's own words: BusyBox quotes them, GNU stat does when it is not told otherwise.
   const stat = `%n${nonce}%f %s %u %g %Y %Z %d.%i %y|%z${nonce}%N${nonce}`;
   return `LC_ALL=C TZ=UTC0 QUOTING_STYLE=literal; export LC_ALL TZ QUOTING_STYLE
@@ -43,7 +51,7 @@ ${enterRoot(root)}
 printf '%s\\000%s\\000' "$PWD" "\${EPOCHSECONDS:-$(date +%s)}"
 if ${hasFind ? ":" : "find . -maxdepth 0 -printf '' 2>/dev/null"}; then
   printf 'G\\000'
-  ${listed ? `exec xargs -0 sh -c ${quote(named)} sh` : `exec find . ${whole}`}
+  ${listed ? (few ? named(few) : `exec xargs -0 sh -c ${quote(named('"$@"'))} sh`) : `exec find . ${whole}`}
 fi
 [ -n "$__moor_stat_option" ] && command -v xargs >/dev/null 2>&1 || exit 93
 printf 'S\\000%s\\000' "$(stat -c %d .)"
@@ -53,6 +61,14 @@ printf 'S\\000%s\\000' "$(stat -c %d .)"
       : `if find . -maxdepth 0 -print0 >/dev/null 2>&1; then find . -xdev${only} -print0; else __moor_walk .; fi`
   }; } | xargs -0 stat -c '${stat}'
 exit 0`;
+}
+
+/** Names as words of one line, which saves the programs that read them from the input; null when they are too many. */
+function fewWords(paths: readonly string[]): string | null {
+  if (paths.length > LINE_MAX_NAMES) return null;
+  // A script is text, and these are bytes.
+  if (paths.some((path) => textOf(path) === null)) return null;
+  return paths.map((path) => quote(`./${textOf(path)}`)).join(" ");
 }
 
 /** What scans said, so that the same words need not be read again. */
@@ -80,7 +96,7 @@ export async function scanTree(
   const nonce = `/${randomBytes(12).toString("hex")}/`;
   const chunks: Buffer[] = [];
   let bytes = 0;
-  const { exitCode, stderr } = await system.run(scanScript(root, nonce, listed !== undefined, memo.hasFind), {
+  const { exitCode, stderr } = await system.run(scanScript(root, nonce, listed, memo.hasFind), {
     timeoutMs,
     ...(abortSignal && { abortSignal }),
     ...(listed && { stdin: pathList(listed) }),
@@ -102,7 +118,7 @@ export async function scanTree(
   if (isFind) {
     const grain = { takenAt, fineSeconds: FINE_SECONDS };
     if (listed) return told(realRoot, parseNamed(answer.toString("latin1", head.at), 0, grain).sort(inOrder));
-    if (memo.find?.root !== realRoot) memo.find = { root: realRoot, reader: new FindReader() };
+    if (memo.find?.root !== realRoot) memo.find = { root: realRoot, reader: new FindReader(realRoot) };
     const { entries, closed } = memo.find.reader.read(answer, head.at, grain);
     return inside ? told(realRoot, pickNamed(entries, inside)) : told(realRoot, entries, closed);
   }
@@ -238,12 +254,4 @@ class Fields {
   rest(): string {
     return this.#text.slice(this.#at);
   }
-}
-
-function tooMany(root: string): MoorageError {
-  return new MoorageError(
-    "FILE_TOO_LARGE",
-    `Cannot scan "${root}": it has more than ${limits.treeMaxEntries} entries`,
-    { suggestion: "Choose a smaller folder." },
-  );
 }

@@ -109,8 +109,11 @@ export class ShellWriter implements TreeWriter {
 
   /** Goes to the root and sees to the folder for staged files; those that a dead writer left an hour ago go. */
   #enter(first: boolean): string {
-    const sweep = `find . -maxdepth 1 -name '${STAGE_PREFIX}*' -mmin +60 -exec rm -rf {} + 2>/dev/null`;
-    const make = first && !this.#begun ? `\n${sweep}\n( umask 077; mkdir "$s" ) || exit 92` : "";
+    const sweep = `for d in ./${STAGE_PREFIX}*; do
+  [ ! -e "$d" ] || find . -maxdepth 1 -name '${STAGE_PREFIX}*' -mmin +60 -exec rm -rf {} + 2>/dev/null
+  break
+done`;
+    const make = first && !this.#begun ? `\n${sweep}\n( umask 077; exec mkdir "$s" ) || exit 92` : "";
     this.#begun = true;
     return `LC_ALL=C EXTRACT_UNSAFE_SYMLINKS=1; export LC_ALL EXTRACT_UNSAFE_SYMLINKS
 ${enterRoot(this.#root)}

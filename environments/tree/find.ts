@@ -3,6 +3,7 @@
  * target another, both ended by NUL, since names are bytes.
  */
 import { MoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
 import type { FileKind, TreeEntry } from "../base.ts";
 import { byPath } from "./names.ts";
 
@@ -68,11 +69,17 @@ export class FindReader {
   #places: ReadonlyMap<string, number> | null = null;
   #device = "";
   #entries: readonly TreeEntry[] = [];
+  readonly #root: string;
+
+  /** @param root for messages */
+  constructor(root: string) {
+    this.#root = root;
+  }
 
   /**
    * @param answer from `at` on
    * @returns entries in order of their paths, without the root itself, and the folders that were not looked into
-   * @throws {MoorageError} INTERNAL when the answer ends early, or does not begin with the root
+   * @throws {MoorageError} INTERNAL when the answer ends early, or does not begin with the root; FILE_TOO_LARGE
    */
   read(
     answer: Buffer,
@@ -118,6 +125,7 @@ export class FindReader {
         isKept[place] = 1;
       } else fresh.push(told.entry);
       records.push(told);
+      if (records.length > limits.treeMaxEntries) throw tooMany(this.#root);
       if (told.isClosed || (told.entry.kind === "directory" && told.device !== device))
         closed.push(told.entry.path);
     }
@@ -146,6 +154,15 @@ export class FindReader {
     this.#places ??= new Map(this.#records.map(({ entry }, place) => [entry.path, place]));
     return this.#places.get(path);
   }
+}
+
+/** Says that a folder has too many entries to be mirrored or checkpointed. */
+export function tooMany(root: string): MoorageError {
+  return new MoorageError(
+    "FILE_TOO_LARGE",
+    `Cannot scan "${root}": it has more than ${limits.treeMaxEntries} entries`,
+    { suggestion: "Choose a smaller folder." },
+  );
 }
 
 /** An entry with the words that it was told in. */

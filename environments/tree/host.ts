@@ -18,7 +18,7 @@ import { promisify } from "node:util";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, FileKind, TreeEntry, TreeFile, TreeScan, TreeScanOptions } from "../base.ts";
-import { FindReader, findExpression, pickNamed } from "./find.ts";
+import { FindReader, findExpression, pickNamed, tooMany } from "./find.ts";
 import { HostFolders, realRoot } from "./host-folders.ts";
 import { HostWriter } from "./host-writer.ts";
 import { byPath, isInside, isOurs, OUR_PREFIX } from "./names.ts";
@@ -45,7 +45,7 @@ export function createHostTree(): HostTree {
     const { paths } = options ?? {};
     if (hasFind && (!paths || last?.reader.isWorthWhole(paths.length))) {
       const real = realRoot(root);
-      if (last?.root !== real) last = { root: real, reader: new FindReader() };
+      if (last?.root !== real) last = { root: real, reader: new FindReader(real) };
       const found = await scanByFind(real, last.reader, options);
       if (found) return paths ? { ...found, entries: pickNamed(found.entries, paths), closed: [] } : found;
       hasFind = false;
@@ -88,7 +88,6 @@ async function scanByFind(
     const answer = Buffer.concat(chunks, bytes);
     if (answer[0] === "!".charCodeAt(0)) throw permission(root, new Error("permission denied"));
     const { entries, closed } = reader.read(answer, 0, { takenAt, fineSeconds: GRAIN_SECONDS });
-    if (entries.length > limits.treeMaxEntries) throw tooMany(root);
     return { root, entries, closed };
   } finally {
     abortSignal?.removeEventListener("abort", stop);
@@ -299,12 +298,4 @@ function isRefused(error: unknown): boolean {
 function permission(root: string, cause: unknown): MoorageError {
   const reason = cause instanceof Error ? cause.message : String(cause);
   return new MoorageError("FILE_PERMISSION", `Cannot scan "${root}": ${reason}`, { cause });
-}
-
-function tooMany(root: string): MoorageError {
-  return new MoorageError(
-    "FILE_TOO_LARGE",
-    `Cannot scan "${root}": it has more than ${limits.treeMaxEntries} entries`,
-    { suggestion: "Choose a smaller folder." },
-  );
 }

@@ -35,6 +35,7 @@ export async function* decodeTar(
   let pax = new Map<string, string>();
   let ended = true;
   let count = 0;
+  let records = 0;
   while (true) {
     const header = await reader.exactly(BLOCK, true);
     if (header === null) {
@@ -51,6 +52,8 @@ export async function* decodeTar(
     const size =
       pax.has("size") && !META.has(type) ? decimal(pax.get("size") ?? "") : number(header, 124, 12);
     if (META.has(type)) {
+      records += 1;
+      if (records > RECORDS_MAX) throw broken("it has header records without end");
       if (size > limits.tarRecordMaxBytes) throw broken(`a header record has ${size} bytes`);
       const body = (await reader.exactly(padded(size)))?.subarray(0, size) ?? Buffer.alloc(0);
       if (type === "L") longPath = untilNul(body);
@@ -81,8 +84,12 @@ export async function* decodeTar(
     longPath = null;
     longLink = null;
     pax = new Map();
+    records = 0;
   }
 }
+
+/** Header records before one entry; tars write three at most. */
+const RECORDS_MAX = 16;
 
 const META: ReadonlySet<string> = new Set(["L", "K", "x", "g"]);
 const TYPES: Readonly<Record<string, TarEntry["type"]>> = {

@@ -27,7 +27,7 @@ it("FindReader gives what a new one gives, whatever changed in between, and the 
   const random = randomFrom(7);
   const root = join(base, "random");
   mkdirSync(root);
-  const known = new FindReader();
+  const known = new FindReader("/root");
   const path = () => join(root, ...Array.from({ length: 1 + random(3) }, () => "abcd"[random(4)] ?? "a"));
   const steps = [
     (at: string) => writeFileSync(at, "x".repeat(random(100))),
@@ -50,7 +50,7 @@ it("FindReader gives what a new one gives, whatever changed in between, and the 
     }
     const answer = ask(root);
     const read = known.read(answer, 0, later);
-    expect(read, `round ${round}`).toEqual(new FindReader().read(answer, 0, later));
+    expect(read, `round ${round}`).toEqual(new FindReader("/root").read(answer, 0, later));
     const same = read.entries.filter((entry) => before.includes(entry));
     const alike = read.entries.filter((entry) =>
       before.some(
@@ -67,7 +67,7 @@ it("FindReader proves nothing by an entry that changed within the clock's grain,
   const root = join(base, "grain");
   mkdirSync(root);
   writeFileSync(join(root, "f"), "");
-  const reader = new FindReader();
+  const reader = new FindReader("/root");
   const now = { takenAt: Date.now() / 1000, fineSeconds: 60 };
   const [first] = reader.read(ask(root), 0, now).entries;
   const [second] = reader.read(ask(root), 0, now).entries;
@@ -80,7 +80,7 @@ it("FindReader proves nothing by an entry that changed within the clock's grain,
 it("FindReader survives answers that tell a path twice, or in two ways, as while it is renamed", () => {
   const record = (path: string, inode: number) => `f 644 0 0 1 1.5 1.5 7.${inode} ${path}\0\0`;
   const told = (...records: string[]) => Buffer.from(["d 755 0 0 1 1.5 1.5 7.1 \0\0", ...records].join(""));
-  const reader = new FindReader();
+  const reader = new FindReader("/root");
   const read = (answer: Buffer) =>
     reader.read(answer, 0, later).entries.map(({ path, stamp }) => `${path} ${stamp.split(".").at(-1)}`);
   expect(read(told(record("a", 2), record("b", 3)))).toEqual(["a 2", "b 3"]);

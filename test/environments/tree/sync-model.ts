@@ -8,14 +8,12 @@ import { expect } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
 import { mirror, SyncMemory } from "../../../environments/sync/mirror.ts";
 import { bytesOf, showName } from "../../../environments/tree/names.ts";
-import { type Picture, picture, pictureOf, randomFrom } from "./picture.ts";
+import { type Picture, picture, pictureOf, quote, randomFrom } from "./picture.ts";
 
 const NAMES = ["a", "b c", "-ü", "e'$f"] as const;
 const FOLDERS = ["", "d/ö/"] as const;
 const MODES = ["644", "600", "755"] as const;
 const COPY = /\.conflict-[0-9a-f]{8}$/;
-
-const quote = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
 
 /** @param operations in all, some between one mirror and the next */
 export async function checkSyncModel(

@@ -115,6 +115,9 @@ describe("decodeTar()", () => {
     await expect(read(huge)).rejects.toThrow(/record has/);
     const many = archiveOf(Array.from({ length: 20 }, (_, index) => ({ path: `f${index}`, bytes: "" })));
     await expect(read(many, 1000, { maxEntries: 10 })).rejects.toThrow(/more than 10/);
+    const record = encodeTarHeader({ path: long(300), type: "file", size: 0, mode: 0, modifiedAt: 0 });
+    const endless = Buffer.concat(Array(1_000).fill(record.subarray(0, 1024)));
+    await expect(read(endless)).rejects.toThrow(/records without end/);
     await expect(read(Buffer.alloc(1024, "x"))).rejects.toMatchObject({ code: "INTERNAL" });
   });
 
