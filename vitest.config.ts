@@ -17,6 +17,9 @@ class SuitesFirst extends BaseSequencer {
   }
 }
 
+/** testcontainers' reaper needs an image that may not be had here; each test removes what it started. */
+const CONTAINERS = { TESTCONTAINERS_RYUK_DISABLED: "true" };
+
 /**
  * `unit` needs nothing but this machine; `engine` needs a Docker engine and the test images, which its global
  * set-up brings or explains; `slow` are the long random tests, and those that repeat claims through further shells and
@@ -44,8 +47,7 @@ export default defineConfig({
         test: {
           name: "engine",
           include: ["test/**/*.docker.test.ts", "examples/**/*.docker.test.ts"],
-          // Its reaper needs an image that may not be had here; our own sweep takes its place.
-          env: { TESTCONTAINERS_RYUK_DISABLED: "true" },
+          env: CONTAINERS,
           globalSetup: ["test/host/global-setup.ts"],
         },
       },
@@ -54,6 +56,7 @@ export default defineConfig({
         test: {
           name: "slow",
           include: ["test/**/*.slow.test.ts"],
+          env: CONTAINERS,
           testTimeout: 600_000,
         },
       },
