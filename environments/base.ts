@@ -406,6 +406,8 @@ export interface TreeFile {
   readonly mode: number;
   /** To be read before the consumer's promise resolves; what is left is dropped. */
   readonly content: AsyncIterable<Buffer>;
+  /** The same at once, where the source has it so. */
+  readonly bytes?: Buffer;
 }
 
 /** One file as it was before a change, by the path that a caller named. */

@@ -115,7 +115,7 @@ export class OneShotShells {
     let noise = "";
     const argv = onceArgv(this.#options.shell, { loginNonce, encoded: false });
     const running = this.#options.run({
-      argv: [...argv, "", helloScript(nonce, ""), "", "", ""],
+      argv: [...argv, "", helloScript(nonce, { library: "" }), "", "", ""],
       env: {},
       files: [],
       onData: (stream, chunk) => {

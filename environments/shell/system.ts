@@ -14,9 +14,11 @@ const STDOUT_MAX_BYTES = 64 * 1024 * 1024;
 /** A shell that is lost again and again is not the script's bad luck. */
 const MAX_REPEATS = 2;
 
-/** A script that may have run. */
+/** A script whose end is not known. */
 interface Lost {
   readonly loss: MoorageError;
+  /** False when the shell that waited for it was ended before, while the place is well. */
+  readonly mayHaveRun: boolean;
   /** Whether some of its output was handed on. */
   readonly isHeard: boolean;
 }
@@ -52,7 +54,8 @@ export class ResidentSystemShell implements SystemShell {
     for (let losses = 0; ; losses += 1) {
       const outcome = await this.#runOnce(script, options);
       if (!("loss" in outcome)) return outcome;
-      if (!options.repeatable || outcome.isHeard || losses === MAX_REPEATS) throw outcome.loss;
+      const isSafe = !outcome.mayHaveRun || (options.repeatable && !outcome.isHeard);
+      if (!isSafe || losses === MAX_REPEATS) throw outcome.loss;
     }
   }
 
@@ -130,6 +133,7 @@ export class ResidentSystemShell implements SystemShell {
       }
       if (end.kind !== "ended") await this.#host.discard(worker);
       if (end.kind === "lost" && !end.begun) {
+        if (end.lost?.details.phase === "ready") return { loss: end.lost, mayHaveRun: false, isHeard };
         throw end.lost ?? new MoorageError("ENVIRONMENT_UNAVAILABLE", "Cannot run: the connection broke");
       }
       if (end.kind !== "ended") {
@@ -139,7 +143,7 @@ export class ResidentSystemShell implements SystemShell {
             : `a shell ended with code ${end.exitCode}`;
         const text = `Cannot tell what happened: ${why}`;
         const cause = end.lost ?? undefined;
-        return { loss: new MoorageError("EXECUTION_UNKNOWN", text, { cause }), isHeard };
+        return { loss: new MoorageError("EXECUTION_UNKNOWN", text, { cause }), mayHaveRun: true, isHeard };
       }
       this.#host.release(worker);
       return {

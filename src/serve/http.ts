@@ -1,5 +1,4 @@
 /** Requests and answers, as bytes on the wire. */
-import { createHash, timingSafeEqual } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { ZodType } from "zod";
 import { limits } from "../limits.ts";
@@ -66,21 +65,4 @@ export function whenGone(response: ServerResponse): AbortSignal {
   const gone = new AbortController();
   response.once("close", () => gone.abort());
   return gone.signal;
-}
-
-function digest(text: string): Buffer {
-  return createHash("sha256").update(text).digest();
-}
-
-/** Finds the grant of a request's bearer token, in a time that tells nothing about the tokens. */
-export function authenticate<Grant extends { readonly token: string }>(
-  request: IncomingMessage,
-  grants: readonly Grant[],
-): Grant {
-  const [, token = ""] = /^Bearer +(\S+)$/i.exec(request.headers.authorization ?? "") ?? [];
-  const given = digest(token);
-  const matches = grants.filter((grant) => timingSafeEqual(digest(grant.token), given));
-  const [grant] = matches;
-  if (!grant) throw new ApiError(401, "unauthorized", "The bearer token is missing or not known here");
-  return grant;
 }
