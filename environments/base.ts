@@ -406,6 +406,8 @@ export interface TreeFile {
   readonly mode: number;
   /** To be read before the consumer's promise resolves; what is left is dropped. */
   readonly content: AsyncIterable<Buffer>;
+  /** The same at once, where the source has it so. */
+  readonly bytes?: Buffer;
 }
 
 /** One file as it was before a change, by the path that a caller named. */
@@ -638,7 +640,8 @@ export abstract class BaseEnvironment implements AsyncDisposable {
 
   /**
    * Changes the egress policy while the environment lives; connections that the new one denies are closed. Only what
-   * was made with an allow-list has a door whose rules can change: to other rules, or to `none` and back.
+   * was made with an allow-list has a door whose rules can change: to other rules, or to `none` and back. Where an API
+   * enforces the policy, it says which changes it takes.
    * @throws {MoorageError} INVALID_SPEC, and the old policy stays; UNSUPPORTED where the network cannot be changed
    */
   async setEgress(_policy: EgressPolicy): Promise<void> {

@@ -6,7 +6,7 @@ import { randomUUID } from "node:crypto";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { BaseEnvironment, Health } from "../environments/base.ts";
-import type { SyncOptions, SyncReport } from "../environments/sync/mirror.ts";
+import type { SyncMemory, SyncOptions, SyncReport } from "../environments/sync/mirror.ts";
 import type { FolderWatch, WatchOptions } from "../environments/sync/watch.ts";
 import { AvailabilityCache, type AvailabilityChange } from "./availability.ts";
 import type { CallOptions, CallResult, ToolCall } from "./call.ts";
@@ -51,7 +51,7 @@ export interface MoorageOptions extends PlaceOptions {
   readonly registry?: ToolRegistry;
 }
 
-export interface SyncCallOptions extends Omit<SyncOptions, "stateDir"> {
+export interface SyncCallOptions extends Omit<SyncOptions, "stateDir" | "memory"> {
   /** @default the first one */
   readonly environment?: string;
 }
@@ -176,6 +176,7 @@ class Runtime implements Moorage {
   readonly #stopNoting: () => void;
   readonly #stopServing: () => void;
   readonly #watches = new Set<FolderWatch>();
+  readonly #syncMemories = new WeakMap<BaseEnvironment, SyncMemory>();
   readonly #running = new Set<Promise<unknown>>();
   #watching = false;
   #stopped: Promise<void> | null = null;
@@ -274,8 +275,11 @@ class Runtime implements Moorage {
   }
 
   async sync(folder: string, { environment, ...options }: SyncCallOptions): Promise<SyncReport> {
-    const { mirror } = await import("../environments/sync/mirror.ts");
-    return mirror(resolve(folder), this.environment(environment), { ...options, stateDir: this.#state });
+    const { mirror, SyncMemory } = await import("../environments/sync/mirror.ts");
+    const place = this.environment(environment);
+    const memory = this.#syncMemories.get(place) ?? new SyncMemory();
+    this.#syncMemories.set(place, memory);
+    return mirror(resolve(folder), place, { ...options, memory, stateDir: this.#state });
   }
 
   async watchFolder(folder: string, options: WatchFolderOptions): Promise<FolderWatch> {

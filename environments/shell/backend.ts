@@ -50,7 +50,7 @@ export interface PlaceBackend {
   /** Says more about an exit code that the backend caused, such as 137 by a memory limit; null when it did not. */
   explainExit?(exitCode: number, startedAt: number): Promise<string | null>;
   /** Changes the egress policy of a living place. Missing where none can change. @see BaseEnvironment.setEgress */
-  setEgress?(policy: EgressPolicy): void;
+  setEgress?(policy: EgressPolicy): void | Promise<void>;
   /** What its egress policy decided so far; null where there is none. */
   egressReport?(): EgressReport | null;
   /** What a policy refused since `startedAt` (performance.now), for the notes of a command's result. */

@@ -146,6 +146,7 @@ class ShellEnvironment extends BaseEnvironment {
       environmentId: this.id,
       markerName: this.#markerName,
       workspace: () => this.workspace,
+      joinsWaits: !("openStream" in backend),
       variables: async (session) => {
         const state = session instanceof Session ? await session.state() : await this.#freshState();
         return { cwd: state.cwd, variables: state.variables };

@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { FileKind, TreeEntry, TreeScan, TreeScanOptions } from "../base.ts";
-import { FIND_NAMED, findExpression, parseFind } from "../tree/find.ts";
+import { FIND_NAMED, FindReader, findExpression, parseNamed, pickNamed, tooMany } from "../tree/find.ts";
 import { byPath, isInside, OUR_PREFIX, textOf } from "../tree/names.ts";
 import { quote } from "./quote.ts";
 import type { SystemShell } from "./stream.ts";
@@ -13,16 +13,26 @@ import { enterRoot, pathList, rootError } from "./tree-run.ts";
 const FINE_SECONDS = 1;
 /** Longest answer of a scan, bytes. */
 const SCAN_MAX_BYTES = 128 * 1024 * 1024;
+/** Names that are written into the line itself: with the longest ones it is a third of what any kernel allows. */
+const LINE_MAX_NAMES = 32;
+/** The root, the time and the form come first; no path is longer than 4 KiB. */
+const HEAD_MAX_BYTES = 8 * 1024;
 
 /**
  * GNU find tells everything by itself. Elsewhere find, or a loop of the shell where there is no find that separates
  * by NUL, gives names to stat; the name and a nonce frame what stat says, since a name may hold a line end. Folders
  * that are closed, and what lies on another device, come with a mark of their own.
  */
-function scanScript(root: string, nonce: string, listed: boolean, hasFind: boolean): string {
+function scanScript(
+  root: string,
+  nonce: string,
+  listed: readonly string[] | undefined,
+  hasFind: boolean,
+): string {
   const only = listed ? "" : ` -name '${OUR_PREFIX}*' -prune -o`;
   const whole = findExpression(OUR_PREFIX).map(quote).join(" ");
-  const named = `exec find "$@" -maxdepth 0 -printf '${FIND_NAMED}'`;
+  const named = (words: string) => `exec find ${words} -maxdepth 0 -printf '${FIND_NAMED}'`;
+  const few = listed && fewWords(listed);
   // A link's own words: BusyBox quotes them, GNU stat does when it is not told otherwise.
   const stat = `%n${nonce}%f %s %u %g %Y %Z %d.%i %y|%z${nonce}%N${nonce}`;
   return `LC_ALL=C TZ=UTC0 QUOTING_STYLE=literal; export LC_ALL TZ QUOTING_STYLE
@@ -41,7 +51,7 @@ ${enterRoot(root)}
 printf '%s\\000%s\\000' "$PWD" "\${EPOCHSECONDS:-$(date +%s)}"
 if ${hasFind ? ":" : "find . -maxdepth 0 -printf '' 2>/dev/null"}; then
   printf 'G\\000'
-  ${listed ? `exec xargs -0 sh -c ${quote(named)} sh` : `exec find . ${whole}`}
+  ${listed ? (few ? named(few) : `exec xargs -0 sh -c ${quote(named('"$@"'))} sh`) : `exec find . ${whole}`}
 fi
 [ -n "$__moor_stat_option" ] && command -v xargs >/dev/null 2>&1 || exit 93
 printf 'S\\000%s\\000' "$(stat -c %d .)"
@@ -53,10 +63,20 @@ printf 'S\\000%s\\000' "$(stat -c %d .)"
 exit 0`;
 }
 
-/** What a scan said, so that the same words need not be read again. */
+/** Names as words of one line, which saves the programs that read them from the input; null when they are too many. */
+function fewWords(paths: readonly string[]): string | null {
+  if (paths.length > LINE_MAX_NAMES) return null;
+  // A script is text, and these are bytes.
+  if (paths.some((path) => textOf(path) === null)) return null;
+  return paths.map((path) => quote(`./${textOf(path)}`)).join(" ");
+}
+
+/** What scans said, so that the same words need not be read again. */
 export interface ScanMemo {
   /** Whether the environment was seen to have a find that tells everything, which then need not be tried again. */
   hasFind: boolean;
+  find: { readonly root: string; readonly reader: FindReader } | null;
+  /** Of an environment without such a find. */
   last: { readonly root: string; readonly words: string; readonly scan: TreeScan } | null;
 }
 
@@ -69,12 +89,14 @@ export async function scanTree(
   root: string,
   { paths, timeoutMs = limits.treeTimeoutMs, abortSignal }: TreeScanOptions = {},
 ): Promise<TreeScan> {
-  const listed = paths?.filter(isInside).sort(byPath);
-  if (listed?.length === 0) return { root, entries: [], closed: [] };
+  const inside = paths?.filter(isInside).sort(byPath);
+  if (inside?.length === 0) return { root, entries: [], closed: [] };
+  const isWhole = inside && memo.find?.root === root && memo.find.reader.isWorthWhole(inside.length);
+  const listed = isWhole ? undefined : inside;
   const nonce = `/${randomBytes(12).toString("hex")}/`;
   const chunks: Buffer[] = [];
   let bytes = 0;
-  const { exitCode, stderr } = await system.run(scanScript(root, nonce, listed !== undefined, memo.hasFind), {
+  const { exitCode, stderr } = await system.run(scanScript(root, nonce, listed, memo.hasFind), {
     timeoutMs,
     ...(abortSignal && { abortSignal }),
     ...(listed && { stdin: pathList(listed) }),
@@ -87,23 +109,41 @@ export async function scanTree(
   // find and xargs tell by their exit code of entries that went away meanwhile; beyond, they were killed or not found.
   const isTold = !(exitCode >= 91 && exitCode <= 94) && exitCode < 124 && bytes > 0;
   if (!isTold) throw rootError(exitCode, "scan", root, stderr);
-  const text = Buffer.concat(chunks).toString("latin1");
-  memo.hasFind ||= formOf(text) === "G";
-  if (listed) return parseScan(text, nonce, stderr, true);
+  const answer = Buffer.concat(chunks, bytes);
+  const head = new Fields(answer.toString("latin1", 0, HEAD_MAX_BYTES));
+  const realRoot = textOf(head.next()) ?? "/";
+  const takenAt = Number(head.next());
+  const isFind = head.next() === "G";
+  memo.hasFind ||= isFind;
+  if (isFind) {
+    const grain = { takenAt, fineSeconds: FINE_SECONDS };
+    if (listed) return told(realRoot, parseNamed(answer.toString("latin1", head.at), 0, grain).sort(inOrder));
+    if (memo.find?.root !== realRoot) memo.find = { root: realRoot, reader: new FindReader(realRoot) };
+    const { entries, closed } = memo.find.reader.read(answer, head.at, grain);
+    return inside ? told(realRoot, pickNamed(entries, inside)) : told(realRoot, entries, closed);
+  }
+  const text = answer.toString("latin1");
+  const read = () => {
+    const { entries, closed } = parseStat(new Fields(text, head.at), nonce, takenAt, stderr);
+    return told(realRoot, entries.sort(inOrder), [...new Set(closed)].sort(byPath));
+  };
+  if (listed) return read();
   const words = wordsOf(text, nonce, stderr);
   const { last } = memo;
   if (last?.root === root && last.words === words) return last.scan;
-  const scan = parseScan(text, nonce, stderr, false);
+  const scan = read();
   memo.last = scan.entries.every(({ settled }) => settled) ? { root, words, scan } : null;
   return scan;
 }
 
-/** `G` for find's answer, `S` for stat's; after the root and the time. */
-function formOf(text: string): string {
-  const fields = new Fields(text);
-  fields.next();
-  fields.next();
-  return fields.next();
+/** @throws {MoorageError} FILE_TOO_LARGE */
+function told(root: string, entries: readonly TreeEntry[], closed: readonly string[] = []): TreeScan {
+  if (entries.length > limits.treeMaxEntries) throw tooMany(root);
+  return { root, entries, closed };
+}
+
+function inOrder(a: TreeEntry, b: TreeEntry): number {
+  return byPath(a.path, b.path);
 }
 
 /** An answer but for the time at which it was given and the nonce. */
@@ -111,20 +151,6 @@ function wordsOf(text: string, nonce: string, stderr: string): string {
   const time = text.indexOf("\0") + 1;
   const rest = text.slice(text.indexOf("\0", time));
   return `${text.slice(0, time)}${rest.includes(nonce) ? rest.replaceAll(nonce, "/") : rest}${stderr}`;
-}
-
-function parseScan(text: string, nonce: string, stderr: string, isListed: boolean): TreeScan {
-  const fields = new Fields(text);
-  const root = textOf(fields.next()) ?? "/";
-  const takenAt = Number(fields.next());
-  const form = fields.next();
-  const { entries, closed } =
-    form === "G"
-      ? parseFind(text, fields.at, { takenAt, fineSeconds: FINE_SECONDS }, isListed)
-      : parseStat(fields, nonce, takenAt, stderr);
-  if (entries.length > limits.treeMaxEntries) throw tooMany(root);
-  entries.sort((a, b) => byPath(a.path, b.path));
-  return { root, entries, closed: [...new Set(closed)].sort(byPath) };
 }
 
 /** Records of stat: name, nonce, numbers, nonce, name and target, nonce. */
@@ -205,10 +231,11 @@ const MODE_KINDS: Readonly<Record<number, FileKind>> = {
 /** Texts that end in NUL, one after the other. */
 class Fields {
   readonly #text: string;
-  #at = 0;
+  #at: number;
 
-  constructor(text: string) {
+  constructor(text: string, at = 0) {
     this.#text = text;
+    this.#at = at;
   }
 
   /** Where the next one begins. */
@@ -227,12 +254,4 @@ class Fields {
   rest(): string {
     return this.#text.slice(this.#at);
   }
-}
-
-function tooMany(root: string): MoorageError {
-  return new MoorageError(
-    "FILE_TOO_LARGE",
-    `Cannot scan "${root}": it has more than ${limits.treeMaxEntries} entries`,
-    { suggestion: "Choose a smaller folder." },
-  );
 }

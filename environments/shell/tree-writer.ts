@@ -9,7 +9,7 @@ import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, TreeChanges, TreeOutcome, TreeWriter } from "../base.ts";
 import { judgeOutcome, requireInside } from "../tree/host-writer.ts";
 import { byPath, foldersOn, OUR_PREFIX, parentOf } from "../tree/names.ts";
-import { encodeTarHeader, TAR_END, tarPadding } from "../tree/tar.ts";
+import { TarBatch } from "../tree/tar.ts";
 import { quote } from "./quote.ts";
 import type { SystemShell } from "./stream.ts";
 import { enterRoot, rootError } from "./tree-run.ts";
@@ -30,8 +30,9 @@ export class ShellWriter implements TreeWriter {
   readonly #files = new Map<string, Staged>();
   #begun = false;
   #ended = false;
-  #batch: Uint8Array[] = [];
-  #batchBytes = 0;
+  readonly #batch = new TarBatch();
+  /** Folders with something staged that must not get into place. */
+  readonly #spoiled = new Set<string>();
   #sending: Promise<void> = Promise.resolve();
 
   constructor(system: SystemShell, root: string, scan: EnvironmentTree["scan"]) {
@@ -43,14 +44,20 @@ export class ShellWriter implements TreeWriter {
   async stage(file: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
     if (this.#ended) throw new TypeError("The writer has ended");
     requireInside(file.path);
-    if (file.size > limits.treeBatchBytes) await this.#stageLarge(file, content);
-    else await this.#stageSmall(file, content);
+    try {
+      if (file.size > limits.treeBatchBytes) await this.#stageLarge(file, content);
+      else await this.#stageSmall(file, content);
+    } catch (error) {
+      this.#spoil(file.path);
+      throw error;
+    }
     this.#files.set(file.path, file);
   }
 
   unstage(path: string): void {
     // Its content stays in the folder for staged files, and goes with it.
     this.#files.delete(path);
+    this.#spoil(path);
   }
 
   async finish(changes: TreeChanges): Promise<TreeOutcome> {
@@ -59,10 +66,8 @@ export class ShellWriter implements TreeWriter {
     remove.forEach(requireInside);
     try {
       for (const { path, target } of links) {
-        this.#add([
-          encodeTarHeader({ path, type: "symlink", size: 0, mode: 0o777, modifiedAt: 0, linkTarget: target }),
-        ]);
-        if (this.#batchBytes > SEND_BYTES) await this.#send();
+        this.#batch.add({ path, type: "symlink", size: 0, mode: 0o777, modifiedAt: 0, linkTarget: target });
+        if (this.#batch.length > SEND_BYTES) await this.#send();
       }
       await this.#flush();
       const script = Buffer.from(this.#finishScript(changes), "latin1");
@@ -98,10 +103,17 @@ export class ShellWriter implements TreeWriter {
     }
   }
 
+  #spoil(path: string): void {
+    for (const folder of foldersOn(path)) this.#spoiled.add(folder);
+  }
+
   /** Goes to the root and sees to the folder for staged files; those that a dead writer left an hour ago go. */
   #enter(first: boolean): string {
-    const sweep = `find . -maxdepth 1 -name '${STAGE_PREFIX}*' -mmin +60 -exec rm -rf {} + 2>/dev/null`;
-    const make = first && !this.#begun ? `\n${sweep}\n( umask 077; mkdir "$s" ) || exit 92` : "";
+    const sweep = `for d in ./${STAGE_PREFIX}*; do
+  [ ! -e "$d" ] || find . -maxdepth 1 -name '${STAGE_PREFIX}*' -mmin +60 -exec rm -rf {} + 2>/dev/null
+  break
+done`;
+    const make = first && !this.#begun ? `\n${sweep}\n( umask 077; exec mkdir "$s" ) || exit 92` : "";
     this.#begun = true;
     return `LC_ALL=C EXTRACT_UNSAFE_SYMLINKS=1; export LC_ALL EXTRACT_UNSAFE_SYMLINKS
 ${enterRoot(this.#root)}
@@ -110,19 +122,16 @@ s=${this.#stage}${make}`;
 
   async #stageSmall(file: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
     const chunks: Uint8Array[] = [];
-    let bytes = 0;
-    for await (const chunk of content) {
-      chunks.push(chunk);
-      bytes += chunk.length;
-    }
-    checkSize(file, bytes);
+    // Waiting for what is there already costs more than a small file's bytes.
+    if (Symbol.asyncIterator in content) for await (const chunk of content) chunks.push(chunk);
+    else chunks.push(...content);
+    checkSize(
+      file,
+      chunks.reduce((sum, { length }) => sum + length, 0),
+    );
     const { path, size, mode, modifiedAt, owner } = file;
-    this.#add([
-      encodeTarHeader({ path, type: "file", size, mode, modifiedAt, ...owner }),
-      ...chunks,
-      tarPadding(size),
-    ]);
-    if (this.#batchBytes > SEND_BYTES) await this.#send();
+    this.#batch.add({ path, type: "file", size, mode, modifiedAt, ...owner }, chunks);
+    if (this.#batch.length > SEND_BYTES) await this.#send();
   }
 
   /** A file that is too large for one request is put together from parts. */
@@ -160,13 +169,6 @@ s=${this.#stage}${make}`;
     );
   }
 
-  #add(parts: readonly Uint8Array[]): void {
-    for (const part of parts) {
-      this.#batch.push(part);
-      this.#batchBytes += part.length;
-    }
-  }
-
   /** Sends what waits and comes back when it is there. */
   async #flush(): Promise<void> {
     await this.#send();
@@ -176,11 +178,8 @@ s=${this.#stage}${make}`;
   /** Sends what waits, after what is on its way. A failure is told by the next call. */
   async #send(): Promise<void> {
     await this.#sending;
-    if (this.#batchBytes === 0) return;
-    const archive = Buffer.concat([...this.#batch, TAR_END]);
-    this.#batch = [];
-    this.#batchBytes = 0;
-    this.#sending = this.#unpack(archive);
+    if (this.#batch.length === 0) return;
+    this.#sending = this.#unpack(this.#batch.take());
     // Whoever waits for it next is told.
     this.#sending.catch(() => undefined);
   }
@@ -209,6 +208,7 @@ s=${this.#stage}${make}`;
       // rm leaves the folders; those then go from the deepest up, each only when it is empty.
       ...inFolders(remove, (folder, words) => `${noLink(folder)} && rm -f -- ${words}`).reverse(),
       ...inFolders(remove, (folder, words) => `${noLink(folder)} && rmdir -- ${words}`).reverse(),
+      ...this.#wholeFolders(placed, new Set(made)),
       ...inFolders(made, (folder, words) => `${noLink(folder)} && mkdir -p -- ${words}`),
       ...[...Map.groupBy(placed, parentOf)]
         .sort(([a], [b]) => byPath(a, b))
@@ -228,6 +228,24 @@ s=${this.#stage}${make}`;
       "",
     ].join("\n");
   }
+
+  /**
+   * Moves folders that are not there yet, parents first: one rename for all that is in them. Only such as get their
+   * mode afterwards, and as everything in them is meant for.
+   */
+  #wholeFolders(placed: readonly string[], made: ReadonlySet<string>): string[] {
+    const staged = [...new Set(placed.flatMap(foldersOn))].sort(byPath);
+    const whole = new Set(staged.filter((folder) => made.has(folder) && !this.#spoiled.has(folder)));
+    // From the deepest up: one that cannot be moved keeps those that it is in.
+    for (const folder of [...staged].reverse()) if (!whole.has(folder)) whole.delete(parentOf(folder));
+    return inFolders([...whole], (parent, words) => {
+      const target = parent === "" ? "./" : quote(`./${parent}/`);
+      return `${noLink(parent)} && [ -d ${target} ] && {
+set --
+for d in ${words}; do if [ -d "$s/$d" ] && [ ! -e "$d" ] && [ ! -L "$d" ]; then set -- "$@" "$s/$d"; fi; done
+[ $# -eq 0 ] || mv -- "$@" ${target}; }`;
+    });
+  }
 }
 
 function openFolder(folder: string): string[] {
@@ -238,12 +256,12 @@ function openFolder(folder: string): string[] {
   ];
 }
 
-/** Moves staged files into one folder; one program for as many as a line holds. */
+/** Moves staged files into one folder, unless that was moved itself; one program for as many as a line holds. */
 function moveLines(folder: string, paths: readonly string[]): string[] {
   const target = folder === "" ? "." : here(folder);
   return batches(paths.map((path) => `"$s"/${quote(path)}`)).map(
     (words) =>
-      `${noLink(folder)} && { [ -d ${target} ] || mkdir -p ${target}; } && mv -f -- ${words} ${folder === "" ? "./" : quote(`./${folder}/`)}`,
+      `[ -d "$s"/${quote(folder)} ] && ${noLink(folder)} && { [ -d ${target} ] || mkdir -p ${target}; } && mv -f -- ${words} ${folder === "" ? "./" : quote(`./${folder}/`)}`,
   );
 }
 

@@ -23,7 +23,7 @@ export function createTree(
   system: SystemShell,
   facts: { readonly id: string; readonly workspace: () => string },
 ): EnvironmentTree {
-  const memo: ScanMemo = { last: null, hasFind: false };
+  const memo: ScanMemo = { hasFind: false, find: null, last: null };
   const scan: EnvironmentTree["scan"] = (root, options) => scanTree(system, memo, root, options);
   return {
     scan,

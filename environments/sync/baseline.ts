@@ -3,7 +3,7 @@
  * so that only what changed since is looked into. Kept on the host, in a database of each pair, of which a run writes
  * what changed. Whoever has it open has the pair to itself; a process that dies lets go of it.
  */
-import { createHash } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import { rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
@@ -18,12 +18,20 @@ interface Known {
   readonly hash: string;
 }
 
-/** By path. */
-export type Stamps = Map<string, Known>;
+export type SideName = "here" | "there";
+
+/** What a baseline says, for as long as its word is the file's: each write gives it a new one. */
+export interface Kept {
+  /** A short text for each path: kind, mode and content. */
+  readonly states: Map<string, string>;
+  readonly here: Map<string, Known>;
+  readonly there: Map<string, Known>;
+  word: string;
+}
 
 /** States that one side is about to get, written down before, so that a run that dies in between is understood. */
 export interface Intent {
-  readonly side: "here" | "there";
+  readonly side: SideName;
   /** An empty text for what is to be removed. */
   readonly states: readonly (readonly [string, string])[];
 }
@@ -33,7 +41,7 @@ const LOCK_POLL_MS = 50;
 /** SQLite's codes for a file that somebody else holds, and for one that is damaged. */
 const BUSY = 5;
 const DAMAGED: ReadonlySet<number> = new Set([11, 26]);
-const VERSION = 1;
+const VERSION = 2;
 
 /** The file of one pair of folders. */
 export function baselineFile(stateDir: string, hostRoot: string, place: string): string {
@@ -54,57 +62,56 @@ const wholes = z.object({
   thereHashes: z.array(z.string()),
 });
 
+/** Of a run that died. */
+const intents = z.object({
+  side: z.enum(["here", "there"]),
+  states: z.array(z.tuple([z.string(), z.string()])),
+});
+
 export class Baseline implements Disposable {
-  /** A short text for each path: kind, mode and content. Kept by `save`. */
-  readonly states = new Map<string, string>();
-  /** As they were kept last. */
-  readonly here: Stamps = new Map();
-  readonly there: Stamps = new Map();
+  /** To be handed to the next `open`, when all that was noted was saved. */
+  readonly kept: Kept;
+  /** Whether `kept` is what was handed in: nobody else ran a mirror of the pair since. */
+  readonly isKnown: boolean;
   /** That of a run that died; null when the last one ended well, or died before it had begun to change anything. */
   readonly intent: Intent | null;
   readonly #database: DatabaseSync;
-  readonly #saved: Map<string, string>;
+  readonly #changed = new Set<string>();
   #apart: number;
 
-  private constructor(database: DatabaseSync) {
+  private constructor(database: DatabaseSync, known: Kept | null) {
     this.#database = database;
-    const data = database.prepare("SELECT data FROM wholes").get()?.data;
-    if (typeof data === "string") {
-      const whole = wholes.parse(JSON.parse(data));
-      for (const [index, path] of whole.paths.entries()) {
-        const state = whole.states[index] ?? "";
-        if (state !== "") this.states.set(path, state);
-        keep(this.here, path, whole.here[index], whole.hereHashes[index], state);
-        keep(this.there, path, whole.there[index], whole.thereHashes[index], state);
-      }
-    }
-    const apart = database.prepare("SELECT * FROM paths").all();
-    for (const row of apart) {
-      const [path, state] = [String(row.path), String(row.state)];
-      if (state === "") this.states.delete(path);
-      else this.states.set(path, state);
-      keep(this.here, path, row.here, row.here_hash, state);
-      keep(this.there, path, row.there, row.there_hash, state);
-    }
-    this.#apart = apart.length;
-    this.intent = readIntent(database);
-    this.#saved = new Map(this.states);
+    const word = String(database.prepare("SELECT word FROM words").get()?.word ?? "");
+    this.isKnown = known !== null && known.word === word;
+    this.kept =
+      known && this.isKnown ? known : { states: new Map(), here: new Map(), there: new Map(), word };
+    this.#apart = Number(database.prepare("SELECT COUNT(*) AS count FROM paths").get()?.count);
+    if (!this.isKnown) this.#read();
+    const data = database.prepare("SELECT data FROM intents").get()?.data;
+    this.intent = typeof data === "string" ? intents.parse(JSON.parse(data)) : null;
   }
 
   /**
    * Waits until no other mirror of the pair runs. A file that is missing or damaged is an empty baseline: then what
    * differs is a conflict, and nothing is lost.
    *
+   * @param options.known what the last run kept, asked for when nobody else has the pair
    * @throws {MoorageError} ABORTED
    */
-  static async open(file: string, abortSignal?: AbortSignal): Promise<Baseline> {
+  static async open(
+    file: string,
+    {
+      known = () => null,
+      abortSignal,
+    }: { readonly known?: () => Kept | null; readonly abortSignal?: AbortSignal } = {},
+  ): Promise<Baseline> {
     await makePrivateFolder(dirname(file));
     while (true) {
       if (abortSignal?.aborted) throw new MoorageError("ABORTED", "The mirror was cancelled");
       let database: DatabaseSync | null = null;
       try {
         database = openDatabase(file);
-        return new Baseline(database);
+        return new Baseline(database, known());
       } catch (error) {
         database?.close();
         const code = error instanceof Error && "errcode" in error ? Number(error.errcode) & 0xff : 0;
@@ -116,59 +123,99 @@ export class Baseline implements Disposable {
     }
   }
 
+  /** What both sides last agreed on. */
+  get states(): ReadonlyMap<string, string> {
+    return this.kept.states;
+  }
+
+  /** Notes what both sides agree on. Kept by `save`. */
+  note(path: string, state: string | undefined): void {
+    if (this.kept.states.get(path) === state) return;
+    if (state === undefined) this.kept.states.delete(path);
+    else this.kept.states.set(path, state);
+    this.#changed.add(path);
+  }
+
+  /** A content's hash as long as its stamp stays what it was. */
+  stampOf(side: SideName, path: string): Known | undefined {
+    return this.kept[side].get(path);
+  }
+
+  /** Notes a stamp, or that there is none. Kept by `save`. */
+  learn(side: SideName, path: string, known: Known | undefined): void {
+    const before = this.kept[side].get(path);
+    if (before?.stamp === known?.stamp && before?.hash === known?.hash) return;
+    if (known) this.kept[side].set(path, known);
+    else this.kept[side].delete(path);
+    this.#changed.add(path);
+  }
+
   /** Writes down what both sides were about to become, before they do. */
-  intend({ side, states }: Intent): void {
+  intend(intent: Intent): void {
     this.#transaction(() => {
-      const add = this.#database.prepare(
-        "INSERT OR REPLACE INTO intents (side, path, state) VALUES (?, ?, ?)",
-      );
-      for (const [path, state] of states) add.run(side, path, state);
+      this.#database
+        .prepare("INSERT OR REPLACE INTO intents (id, data) VALUES (1, ?)")
+        .run(JSON.stringify(intent));
     });
   }
 
-  /** Keeps the states and these stamps, and drops the intent. */
-  save(here: Stamps, there: Stamps): void {
-    const changed = new Set<string>();
-    for (const [path, state] of this.states) if (this.#saved.get(path) !== state) changed.add(path);
-    for (const path of this.#saved.keys()) if (!this.states.has(path)) changed.add(path);
-    noteChanged(this.here, here, changed);
-    noteChanged(this.there, there, changed);
+  /** Keeps what was noted, and drops the intent. */
+  save(): void {
     this.#transaction(() => {
-      if (this.#apart + changed.size > APART_MAX) this.#writeWhole();
-      else this.#writeApart(changed);
+      if (this.#apart + this.#changed.size > APART_MAX) this.#writeWhole();
+      else this.#writeApart();
       this.#database.exec("DELETE FROM intents");
     });
-    for (const path of changed) {
-      const state = this.states.get(path);
-      if (state === undefined) this.#saved.delete(path);
-      else this.#saved.set(path, state);
+    this.#changed.clear();
+  }
+
+  #read(): void {
+    const { states, here, there } = this.kept;
+    const data = this.#database.prepare("SELECT data FROM wholes").get()?.data;
+    if (typeof data === "string") {
+      const whole = wholes.parse(JSON.parse(data));
+      for (const [index, path] of whole.paths.entries()) {
+        const state = whole.states[index] ?? "";
+        if (state !== "") states.set(path, state);
+        keep(here, path, whole.here[index], whole.hereHashes[index], state);
+        keep(there, path, whole.there[index], whole.thereHashes[index], state);
+      }
+    }
+    for (const row of this.#database.prepare("SELECT * FROM paths").all()) {
+      const [path, state] = [String(row.path), String(row.state)];
+      if (state === "") states.delete(path);
+      else states.set(path, state);
+      keep(here, path, row.here, row.here_hash, state);
+      keep(there, path, row.there, row.there_hash, state);
     }
   }
 
-  #writeApart(changed: Iterable<string>): void {
+  #writeApart(): void {
+    const { states, here, there } = this.kept;
     const put = this.#database.prepare(
       "INSERT OR REPLACE INTO paths (path, state, here, here_hash, there, there_hash) VALUES (?, ?, ?, ?, ?, ?)",
     );
-    for (const path of changed) {
-      const state = this.states.get(path) ?? "";
-      put.run(path, state, ...cells(this.here.get(path), state), ...cells(this.there.get(path), state));
+    for (const path of this.#changed) {
+      const state = states.get(path) ?? "";
+      put.run(path, state, ...cells(here.get(path), state), ...cells(there.get(path), state));
       this.#apart += 1;
     }
   }
 
   #writeWhole(): void {
-    const paths = [...new Set([...this.states.keys(), ...this.here.keys(), ...this.there.keys()])];
-    const states = paths.map((path) => this.states.get(path) ?? "");
-    const [here, there] = [this.here, this.there].map((stamps) =>
-      paths.map((path, index) => cells(stamps.get(path), states[index] ?? "")),
+    const { states, here, there } = this.kept;
+    const paths = [...new Set([...states.keys(), ...here.keys(), ...there.keys()])];
+    const stateList = paths.map((path) => states.get(path) ?? "");
+    const [ours, theirs] = [here, there].map((stamps) =>
+      paths.map((path, index) => cells(stamps.get(path), stateList[index] ?? "")),
     );
     const whole: z.input<typeof wholes> = {
       paths,
-      states,
-      here: (here ?? []).map(([stamp]) => stamp),
-      hereHashes: (here ?? []).map(([, hash]) => hash),
-      there: (there ?? []).map(([stamp]) => stamp),
-      thereHashes: (there ?? []).map(([, hash]) => hash),
+      states: stateList,
+      here: (ours ?? []).map(([stamp]) => stamp),
+      hereHashes: (ours ?? []).map(([, hash]) => hash),
+      there: (theirs ?? []).map(([stamp]) => stamp),
+      thereHashes: (theirs ?? []).map(([, hash]) => hash),
     };
     this.#database
       .prepare("INSERT OR REPLACE INTO wholes (id, data) VALUES (1, ?)")
@@ -177,15 +224,19 @@ export class Baseline implements Disposable {
     this.#apart = 0;
   }
 
+  /** Lets go of the pair. Idempotent. */
   [Symbol.dispose](): void {
-    this.#database.close();
+    if (this.#database.isOpen) this.#database.close();
   }
 
   #transaction(work: () => void): void {
+    const word = randomBytes(12).toString("hex");
     this.#database.exec("BEGIN");
     try {
       work();
+      this.#database.prepare("INSERT OR REPLACE INTO words (id, word) VALUES (1, ?)").run(word);
       this.#database.exec("COMMIT");
+      this.kept.word = word;
     } catch (error) {
       this.#database.exec("ROLLBACK");
       throw error;
@@ -206,11 +257,13 @@ function openDatabase(file: string): DatabaseSync {
       BEGIN EXCLUSIVE;`);
     if (database.prepare("PRAGMA user_version").get()?.user_version !== VERSION) {
       database.exec(`
+        DROP TABLE IF EXISTS wholes; DROP TABLE IF EXISTS paths; DROP TABLE IF EXISTS intents;
+        CREATE TABLE words (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
         CREATE TABLE wholes (id INTEGER PRIMARY KEY, data TEXT NOT NULL);
         CREATE TABLE paths (
           path TEXT PRIMARY KEY, state TEXT NOT NULL, here TEXT NOT NULL, here_hash TEXT NOT NULL, there TEXT NOT NULL,
           there_hash TEXT NOT NULL) WITHOUT ROWID;
-        CREATE TABLE intents (path TEXT NOT NULL PRIMARY KEY, side TEXT NOT NULL, state TEXT NOT NULL) WITHOUT ROWID;
+        CREATE TABLE intents (id INTEGER PRIMARY KEY, data TEXT NOT NULL);
         PRAGMA user_version = ${VERSION};`);
     }
     database.exec("COMMIT");
@@ -221,38 +274,13 @@ function openDatabase(file: string): DatabaseSync {
   }
 }
 
-function readIntent(database: DatabaseSync): Intent | null {
-  const rows = database.prepare("SELECT side, path, state FROM intents").all();
-  if (rows.length === 0) return null;
-  return {
-    side: rows[0]?.side === "here" ? "here" : "there",
-    states: rows.map((row) => [String(row.path), String(row.state)] as const),
-  };
-}
-
 /** Stamp and hash, empty where there is none; a hash that the state ends with is not written a second time. */
 function cells(known: Known | undefined, state: string): readonly [string, string] {
   if (!known) return ["", ""];
   return [known.stamp, state.endsWith(known.hash) ? "" : known.hash];
 }
 
-function keep(stamps: Stamps, path: string, stamp: unknown, hash: unknown, state: string): void {
+function keep(stamps: Map<string, Known>, path: string, stamp: unknown, hash: unknown, state: string): void {
   if (typeof stamp !== "string" || stamp === "") stamps.delete(path);
   else stamps.set(path, { stamp, hash: typeof hash === "string" && hash !== "" ? hash : state.slice(-64) });
-}
-
-/** Makes `stamps` what `next` is, and notes where they differed. */
-function noteChanged(stamps: Stamps, next: Stamps, changed: Set<string>): void {
-  for (const [path, known] of next) {
-    const before = stamps.get(path);
-    if (before === known) continue;
-    if (before?.stamp !== known.stamp || before.hash !== known.hash) changed.add(path);
-    stamps.set(path, known);
-  }
-  if (stamps.size === next.size) return;
-  for (const path of stamps.keys()) {
-    if (next.has(path)) continue;
-    stamps.delete(path);
-    changed.add(path);
-  }
 }

@@ -1,6 +1,6 @@
 /** What a mirror has to do, from what both sides are and what they were. Content decides; clocks have no say. */
 import { foldersOn, isUnder } from "../tree/names.ts";
-import { fileState, stateOf, type View } from "./side.ts";
+import { fileState, type View } from "./side.ts";
 
 export type Direction = "push" | "pull" | "both";
 
@@ -18,9 +18,11 @@ export interface Decision {
 }
 
 /**
+ * @param paths all that may differ from what was agreed on
  * @param mayPull why what is there must not come here; null when it may
  */
 export function decide(
+  paths: Iterable<string>,
   here: View,
   there: View,
   base: ReadonlyMap<string, string>,
@@ -33,10 +35,10 @@ export function decide(
   const equal: string[] = [];
   const held: { path: string; reason: string }[] = [];
   const closed = [...here.unreadable, ...there.unreadable];
-  for (const path of new Set([...here.entries.keys(), ...there.entries.keys(), ...base.keys()])) {
+  for (const path of paths) {
     if (closed.length > 0 && closed.some((folder) => path === folder || isUnder(path, folder))) continue;
     if (isUntouched(here, there, base, path)) continue;
-    const [ours, theirs, was] = [stateOf(here, path), stateOf(there, path), base.get(path)];
+    const [ours, theirs, was] = [here.stateOf(path), there.stateOf(path), base.get(path)];
     const bothFolders = ours?.startsWith("folder") && theirs?.startsWith("folder");
     if (ours === theirs && !ours?.endsWith("?")) equal.push(path);
     else if (theirs === was || (bothFolders && ours !== was)) push.push(path);
@@ -64,10 +66,10 @@ export function decide(
 
 /** Whether a file is on both sides what it was; their stamps tell, and nothing needs to be compared. */
 function isUntouched(here: View, there: View, base: ReadonlyMap<string, string>, path: string): boolean {
-  const known = here.stamps.get(path);
-  if (known === undefined || known.hash !== there.stamps.get(path)?.hash) return false;
+  const hash = here.hashOf(path);
+  if (hash === undefined || hash !== there.hashOf(path)) return false;
   const [ours, theirs] = [here.entries.get(path), there.entries.get(path)];
-  return ours?.mode === theirs?.mode && base.get(path) === fileState(ours?.mode ?? 0, known.hash);
+  return ours?.mode === theirs?.mode && base.get(path) === fileState(ours?.mode ?? 0, hash);
 }
 
 /** A folder is removed only when nothing in it stays: what is not mirrored, new, or in conflict keeps it. */

@@ -2,19 +2,19 @@
  * Mirrors a folder of the host into an environment and back. The environment is not trusted: nothing is written
  * outside the host's folder, through a link, into our own state, into `.git` or over what the ignore rules name.
  */
-import { createHash } from "node:crypto";
+import { createHash, hash } from "node:crypto";
 import { lstatSync, realpathSync } from "node:fs";
 import { relative } from "node:path";
-import { MoorageError } from "../../src/errors.ts";
+import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import type { BaseEnvironment, TreeChanges, TreeEntry, TreeOutcome, TreeScan } from "../base.ts";
-import { createHostTree } from "../tree/host.ts";
+import { createHostTree, type HostTree } from "../tree/host.ts";
 import { realRoot } from "../tree/host-folders.ts";
 import { sweepStages } from "../tree/host-writer.ts";
 import { bytesOf, foldersOn, isUnder, showName } from "../tree/names.ts";
-import { Baseline, baselineFile, type Intent } from "./baseline.ts";
+import { Baseline, baselineFile, type Kept } from "./baseline.ts";
 import { type Decision, type Direction, decide } from "./decide.ts";
 import { EXCLUDE_FILE, IGNORE_FILE, IgnoreRules } from "./ignore-rules.ts";
-import { fileState, learn, type Side, stateOf, type View, viewSide } from "./side.ts";
+import { fileState, type Side, type Verdict, View } from "./side.ts";
 
 export interface SyncOptions {
   readonly direction: Direction;
@@ -24,6 +24,8 @@ export interface SyncOptions {
   readonly stateDir: string;
   /** Whether names that differ in case alone are one file on the host. @default what the host's folder does */
   readonly ignoresCase?: boolean;
+  /** Of the runs of this environment before. @default none, which costs a look at everything */
+  readonly memory?: SyncMemory;
   readonly onProgress?: (progress: { readonly message: string; readonly fraction: number }) => void;
   readonly abortSignal?: AbortSignal;
 }
@@ -40,9 +42,31 @@ export interface SyncReport {
 }
 
 /** Files of one go, after which the baseline is kept, so that what broke off goes on from there. */
-const BATCH_FILES = 4_000;
-const BATCH_BYTES = 256 * 1024 * 1024;
+const BATCH_FILES = 16_000;
+const BATCH_BYTES = 128 * 1024 * 1024;
 const CONFLICT = /\.conflict-[0-9a-f]{8}$/;
+
+/**
+ * What mirrors of one environment know from one run to the next, so that the next one looks at what changed alone.
+ * Nothing depends on it but time: what others did meanwhile is noticed.
+ */
+export class SyncMemory {
+  readonly tree: HostTree = createHostTree();
+  /** By the file of the pair's baseline. */
+  readonly pairs = new Map<string, Pair>();
+  /** Real paths of workspaces. */
+  readonly roots = new Map<string, string>();
+}
+
+/** Two folders as the last run left them. */
+interface Pair {
+  readonly kept: Kept;
+  readonly here: View;
+  readonly there: View;
+  readonly rules: IgnoreRules;
+  /** Paths that both sides did not agree on in the end. */
+  readonly open: ReadonlySet<string>;
+}
 
 /**
  * Runs one mirror. Two of the same pair wait for each other, whatever processes they are in.
@@ -54,16 +78,14 @@ export async function mirror(
   environment: BaseEnvironment,
   options: SyncOptions,
 ): Promise<SyncReport> {
-  const { direction, stateDir, abortSignal, dryRun = false } = options;
+  const { direction, stateDir, abortSignal, dryRun = false, memory = new SyncMemory() } = options;
   await environment.start();
-  await environment.files.mkdir(environment.workspace);
-  const tree = createHostTree();
+  const { workspace } = environment;
+  const knownRoot = memory.roots.get(workspace);
+  const thereRoot = knownRoot ?? (await makeWorkspace(environment));
   const bound = abortSignal ? { abortSignal } : {};
-  const here: Side = { tree, root: realRoot(hostFolder) };
-  const there: Side = {
-    tree: environment.tree,
-    root: await environment.files.realPath(environment.workspace),
-  };
+  const here: Side = { tree: memory.tree, root: realRoot(hostFolder) };
+  const there: Side = { tree: environment.tree, root: thereRoot };
   const isHost = environment.info().exposedHostPaths.includes("/");
   if (isHost && here.root === there.root) {
     return {
@@ -75,60 +97,79 @@ export async function mirror(
   }
   const place = isHost ? "" : await environment.tree.identity();
   const file = baselineFile(stateDir, here.root, `${environment.backend}:${place}:${there.root}`);
-  using base = await Baseline.open(file, abortSignal);
+  using base = await Baseline.open(file, { known: () => memory.pairs.get(file)?.kept ?? null, ...bound });
+  // Taken out, and put back when all went well: what a run that fails has noted is not what was kept.
+  const last = base.isKnown ? memory.pairs.get(file) : undefined;
+  memory.pairs.delete(file);
+  memory.roots.delete(workspace);
   if (!dryRun) sweepStages(here.root);
-  const [hereScan, thereScan] = await Promise.all([
-    tree.scan(here.root, bound),
-    there.tree.scan(there.root, bound),
-  ]);
+  const scans = await scanBoth(here, there, knownRoot !== undefined, abortSignal);
+  // The workspace is another one by now.
+  if (!scans) {
+    base[Symbol.dispose]();
+    return mirror(hostFolder, environment, options);
+  }
+  const [hereScan, thereScan] = scans;
   // A side that was emptied or made anew begins anew: nobody's folder goes because of that.
-  if (hereScan.entries.length === 0 || thereScan.entries.length === 0) base.states.clear();
-  const rules = new IgnoreRules(await ruleFiles(here, hereScan.entries, there, thereScan.entries));
-  const ownState = ownFolders(here.root, stateDir);
-  const skipped = new Map<string, string>();
-  const isMirrored = ({ path, kind }: TreeEntry): boolean => {
-    if (kind !== "file" && kind !== "directory" && kind !== "symlink") {
-      skipped.set(path, `it is a ${kind}`);
-      return false;
-    }
-    if (ownState.length > 0) {
-      const folded = fold(path);
-      if (ownState.some((folder) => folded === folder || isUnder(folded, folder))) return false;
-    }
-    return (
-      !(path.includes(".conflict-") && CONFLICT.test(path)) && !rules.ignores(path, kind === "directory")
-    );
-  };
+  const isAnew = hereScan.entries.length === 0 || thereScan.entries.length === 0;
+  if (isAnew) for (const path of [...base.states.keys()]) base.note(path, undefined);
+
+  const hereView = last?.here ?? new View("here", base);
+  const thereView = last?.there ?? new View("there", base);
+  hereView.begin(base);
+  thereView.begin(base);
+  let [hereChanged, thereChanged] = [hereView.changed(hereScan), thereView.changed(thereScan)];
+  const isWhole =
+    !last ||
+    isAnew ||
+    hereView.isOtherwiseClosed(hereScan) ||
+    thereView.isOtherwiseClosed(thereScan) ||
+    [...hereChanged, ...thereChanged].some(hasRules);
+  let rules = last?.rules;
+  if (!rules || isWhole) {
+    rules = new IgnoreRules(await ruleFiles(here, hereScan.entries, there, thereScan.entries));
+    for (const view of [hereView, thereView]) view.forget();
+    [hereChanged, thereChanged] = [hereView.changed(hereScan), thereView.changed(thereScan)];
+  }
+  const judge = judgeBy(rules, ownFolders(here.root, stateDir));
+  hereView.take(hereScan, hereChanged, judge);
+  thereView.take(thereScan, thereChanged, judge);
+  if (isWhole) {
+    for (const path of [...base.kept.here.keys()])
+      if (!hereView.entries.has(path)) base.learn("here", path, undefined);
+    for (const path of [...base.kept.there.keys()])
+      if (!thereView.entries.has(path)) base.learn("there", path, undefined);
+  }
+  const paths = new Set([...hereChanged, ...thereChanged, ...(isWhole ? base.states.keys() : last.open)]);
   const { intent } = base;
   const intended = new Map(intent?.states ?? []);
-  const byPath = (scan: TreeScan) => new Map(scan.entries.map((entry) => [entry.path, entry]));
-  const [hereByPath, thereByPath] = [byPath(hereScan), byPath(thereScan)];
-  const watch = {
-    isMirrored,
-    // What one side alone has, and always had alone, is hashed on its way.
-    needsHash: (path: string) =>
+  // What one side alone has, and always had alone, is hashed on its way.
+  const compared = [...paths].filter(
+    (path) =>
       dryRun ||
       base.states.has(path) ||
       intended.has(path) ||
-      (hereByPath.has(path) && thereByPath.has(path)),
-    ...bound,
-  };
-  const [hereView, thereView] = await Promise.all([
-    viewSide(here, hereScan, base.here, { entries: hereByPath, ...watch }),
-    viewSide(there, thereScan, base.there, { entries: thereByPath, ...watch }),
+      (hereView.entries.has(path) && thereView.entries.has(path)),
+  );
+  await Promise.all([
+    hereView.look(here, compared, abortSignal),
+    thereView.look(there, compared, abortSignal),
   ]);
-  for (const view of [hereView, thereView])
+  const skipped = new Map<string, string>();
+  for (const view of [hereView, thereView]) {
+    for (const [path, { kind }] of view.odd) skipped.set(path, `it is a ${kind}`);
     for (const path of view.unreadable) skipped.set(path, "it cannot be read, or is another file system");
+  }
   // What a run that died had put in place is what both sides last agreed on.
   for (const [path, state] of intended) {
-    const now = stateOf(intent?.side === "here" ? hereView : thereView, path);
-    if ((now ?? "") === state) note(base.states, path, now);
+    const now = (intent?.side === "here" ? hereView : thereView).stateOf(path);
+    if ((now ?? "") === state) base.note(path, now);
   }
   // The scan left them out on purpose; they must not look deleted.
-  for (const path of base.states.keys()) {
-    const entry = hereView.entries.get(path) ?? thereView.entries.get(path);
-    if (!entry && rules.ignores(path, base.states.get(path)?.startsWith("folder") ?? false))
-      base.states.delete(path);
+  for (const path of paths) {
+    const was = base.states.get(path);
+    if (was === undefined || hereView.entries.has(path) || thereView.entries.has(path)) continue;
+    if (rules.ignores(path, was.startsWith("folder"))) base.note(path, undefined);
   }
   const collisions = collisionsOf(hereView, thereView, options.ignoresCase ?? hostIgnoresCase(here.root));
   const mayPull = (path: string): string | null => {
@@ -136,15 +177,11 @@ export async function mirror(
       return "git's own files never come from an environment";
     return [path, ...foldersOn(path)].flatMap((each) => collisions.get(each) ?? [])[0] ?? null;
   };
-  const decision = decide(hereView, thereView, base.states, direction, mayPull);
+  const decision = decide(paths, hereView, thereView, base.states, direction, mayPull);
   if (direction !== "push") for (const { path, reason } of decision.held) skipped.set(path, reason);
   if (dryRun) return report(decision, [], skipped);
 
-  for (const path of decision.equal) note(base.states, path, stateOf(hereView, path));
-  const save = () => {
-    base.save(hereView.stamps, thereView.stamps);
-  };
-  const intend = (next: Intent) => base.intend(next);
+  for (const path of decision.equal) base.note(path, hereView.stateOf(path));
   const run = (
     from: Side,
     fromView: View,
@@ -152,28 +189,63 @@ export async function mirror(
     toView: View,
     paths: readonly string[],
     message: string,
-  ) =>
-    transfer({
-      from,
-      fromView,
-      to,
-      toView,
-      paths,
-      message,
-      base: base.states,
-      skipped,
-      save,
-      intend,
-      options,
-    });
+  ) => transfer({ from, fromView, to, toView, paths, message, base, skipped, options });
   const pushed = await run(here, hereView, there, thereView, decision.push, "sending");
   const pulled = await run(there, thereView, here, hereView, decision.pull, "fetching");
   const copies =
     direction === "push"
       ? []
       : await keepConflicts(decision.conflicts, there, thereView, here, hereView, skipped);
-  save();
+  base.save();
+  const open = [...paths].filter((path) => {
+    const [ours, theirs] = [hereView.stateOf(path), thereView.stateOf(path)];
+    return ours !== theirs || ours !== base.states.get(path) || ours?.endsWith("?");
+  });
+  memory.pairs.set(file, { kept: base.kept, here: hereView, there: thereView, rules, open: new Set(open) });
+  memory.roots.set(workspace, there.root);
   return report({ ...decision, push: pushed, pull: pulled }, copies, skipped);
+}
+
+/** @returns the workspace's path, links resolved */
+async function makeWorkspace({ files, workspace }: BaseEnvironment): Promise<string> {
+  await files.mkdir(workspace);
+  return files.realPath(workspace);
+}
+
+/** @returns null when the environment's root is not, or no longer, what it is taken for; only where `mayMiss` */
+async function scanBoth(
+  here: Side,
+  there: Side,
+  mayMiss: boolean,
+  abortSignal?: AbortSignal,
+): Promise<readonly [TreeScan, TreeScan] | null> {
+  const bound = abortSignal ? { abortSignal } : {};
+  const [hereScan, thereScan] = await Promise.allSettled([
+    here.tree.scan(here.root, bound),
+    there.tree.scan(there.root, bound),
+  ]);
+  if (hereScan.status === "rejected") throw hereScan.reason;
+  const isGone =
+    thereScan.status === "rejected"
+      ? isMoorageError(thereScan.reason, "FILE_MISSING") ||
+        isMoorageError(thereScan.reason, "NOT_A_DIRECTORY")
+      : thereScan.value.root !== there.root;
+  if (mayMiss && isGone) return null;
+  if (thereScan.status === "rejected") throw thereScan.reason;
+  return [hereScan.value, thereScan.value];
+}
+
+/** @param own folders of our own state, as they compare where case does not matter */
+function judgeBy(rules: IgnoreRules, own: readonly string[]): (entry: TreeEntry) => Verdict {
+  return ({ path, kind }) => {
+    if (kind !== "file" && kind !== "directory" && kind !== "symlink") return "odd";
+    if (own.length > 0) {
+      const folded = fold(path);
+      if (own.some((folder) => folded === folder || isUnder(folded, folder))) return "left out";
+    }
+    const isCopy = path.includes(".conflict-") && CONFLICT.test(path);
+    return isCopy || rules.ignores(path, kind === "directory") ? "left out" : "mirrored";
+  };
 }
 
 interface Transfer {
@@ -183,10 +255,8 @@ interface Transfer {
   readonly toView: View;
   readonly paths: readonly string[];
   readonly message: string;
-  readonly base: Map<string, string>;
+  readonly base: Baseline;
   readonly skipped: Map<string, string>;
-  readonly save: () => void;
-  readonly intend: (intent: Intent) => void;
   readonly options: SyncOptions;
 }
 
@@ -216,14 +286,14 @@ async function transfer(work: Transfer): Promise<readonly string[]> {
     const changes: TreeChanges = { folders, ...(isFirst && { remove, links }) };
     done.push(...(await oneGo(work, batch, changes, progress)));
     // The last go is kept with everything else, at the end.
-    if (index < goes.length - 1) work.save();
+    if (index < goes.length - 1) work.base.save();
   }
   // Folders are seen to in every go.
   return [...new Set(done)];
 }
 
 async function oneGo(
-  { from, fromView, to, toView, message, base, skipped, intend, options }: Transfer,
+  { from, fromView, to, toView, message, base, skipped, options }: Transfer,
   files: readonly TreeEntry[],
   changes: TreeChanges,
   progress: { bytes: number; readonly totalBytes: number },
@@ -236,19 +306,29 @@ async function oneGo(
     await from.tree.pack(
       from.root,
       files.map(({ path }) => path),
-      async ({ path, size, content }) => {
+      async ({ path, size, content, bytes }) => {
         const entry = seen.get(path);
         if (!entry) return;
+        const file = { path, size, mode: entry.mode & 0o777, modifiedAt: entry.modifiedAt };
+        const tell = (length: number) => {
+          progress.bytes += length;
+          onProgress?.({ message, fraction: Math.min(1, progress.bytes / progress.totalBytes) });
+        };
+        if (bytes) {
+          tell(size);
+          await writer.stage(file, [bytes]);
+          sent.set(path, hash("sha256", bytes));
+          return;
+        }
         const sum = createHash("sha256");
         const tee = async function* () {
           for await (const chunk of content) {
             sum.update(chunk);
-            progress.bytes += chunk.length;
-            onProgress?.({ message, fraction: Math.min(1, progress.bytes / progress.totalBytes) });
+            tell(chunk.length);
             yield chunk;
           }
         };
-        await writer.stage({ path, size, mode: entry.mode & 0o777, modifiedAt: entry.modifiedAt }, tee());
+        await writer.stage(file, tee());
         sent.set(path, sum.digest("hex"));
       },
       abortSignal ? { abortSignal } : {},
@@ -262,10 +342,10 @@ async function oneGo(
     }
     const remove = (changes.remove ?? []).filter((path) => !kept.has(path));
     const next = [...remove, ...(changes.folders ?? []).map(pathOf), ...(changes.links ?? []).map(pathOf)];
-    intend({
+    base.intend({
       side: message === "sending" ? "there" : "here",
       states: [
-        ...next.map((path) => [path, stateOf(fromView, path) ?? ""] as const),
+        ...next.map((path) => [path, fromView.stateOf(path) ?? ""] as const),
         ...[...sent].map(([path, hash]) => [path, sentState(fromView, path, hash)] as const),
       ],
     });
@@ -273,8 +353,7 @@ async function oneGo(
     settle(outcome, sent, fromView, base, skipped);
     for (const path of outcome.done) {
       const hash = sent.get(path);
-      const entry = fromView.entries.get(path);
-      if (hash !== undefined && entry?.size !== undefined) learn(fromView, entry, hash);
+      if (hash !== undefined) fromView.learn(path, hash);
     }
     return outcome.done.filter((path) => !kept.has(path));
   } catch (error) {
@@ -289,14 +368,12 @@ function settle(
   outcome: TreeOutcome,
   sent: ReadonlyMap<string, string>,
   view: View,
-  base: Map<string, string>,
+  base: Baseline,
   skipped: Map<string, string>,
 ): void {
   for (const path of outcome.done) {
     const hash = sent.get(path);
-    const entry = view.entries.get(path);
-    if (hash !== undefined && entry) base.set(path, sentState(view, path, hash));
-    else note(base, path, stateOf(view, path));
+    base.note(path, hash === undefined ? view.stateOf(path) : sentState(view, path, hash));
   }
   for (const { path, reason } of outcome.failed) skipped.set(path, reason);
 }
@@ -339,7 +416,7 @@ async function keepConflicts(
   const writer = here.tree.writer(here.root);
   try {
     await there.tree.pack(there.root, files, async ({ path, size, content }) => {
-      const copy = `${path}.conflict-${(thereView.hashes.get(path) ?? "").slice(0, 8)}`;
+      const copy = `${path}.conflict-${(thereView.hashOf(path) ?? "").slice(0, 8)}`;
       if (!CONFLICT.test(copy)) return;
       copies.push({ path, copy });
       if (!present.has(copy)) {
@@ -367,9 +444,7 @@ async function ruleFiles(
 ): Promise<ReadonlyMap<string, string>> {
   const texts = new Map<string, string>();
   const isRules = ({ path, kind, size }: TreeEntry) =>
-    kind === "file" &&
-    size < 1024 * 1024 &&
-    (path === IGNORE_FILE || path.endsWith(`/${IGNORE_FILE}`) || path === EXCLUDE_FILE);
+    kind === "file" && size < 1024 * 1024 && hasRules(path);
   for (const [side, entries] of [
     [here, hereEntries],
     [there, thereEntries],
@@ -389,6 +464,13 @@ async function ruleFiles(
     );
   }
   return texts;
+}
+
+/** Whether a path is one of a file with ignore rules. */
+function hasRules(path: string): boolean {
+  return path.endsWith(IGNORE_FILE)
+    ? path === IGNORE_FILE || path.endsWith(`/${IGNORE_FILE}`)
+    : path === EXCLUDE_FILE;
 }
 
 /** Our own folders inside the mirrored one, as they compare where case does not matter. */
@@ -454,11 +536,6 @@ function batchesOf(files: readonly TreeEntry[]): readonly (readonly TreeEntry[])
     }
   }
   return batches;
-}
-
-function note(base: Map<string, string>, path: string, state: string | undefined): void {
-  if (state === undefined) base.delete(path);
-  else base.set(path, state);
 }
 
 function report(

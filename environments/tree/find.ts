@@ -3,7 +3,9 @@
  * target another, both ended by NUL, since names are bytes.
  */
 import { MoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
 import type { FileKind, TreeEntry } from "../base.ts";
+import { byPath } from "./names.ts";
 
 /** What changes with a file stands together, so that a stamp is one piece of the answer. */
 const WORDS = "%y %m %U %G %s %T@ %C@ %D.%i";
@@ -35,62 +37,193 @@ export interface Grain {
 /** Seconds between two ticks of a clock that tells whole seconds, and one for what the two clocks are apart. */
 const COARSE_SECONDS = 2;
 
-/**
- * Reads the answer from `at` on.
- *
- * @returns entries in find's order, without the root itself, and the folders that were not looked into
- * @throws {MoorageError} INTERNAL when the answer ends early
- */
-export function parseFind(
-  text: string,
-  at: number,
-  { takenAt, fineSeconds }: Grain,
-  listed = false,
-): { readonly entries: TreeEntry[]; readonly closed: string[] } {
+/** So few names are always looked at one by one. */
+const WHOLE_MIN_NAMES = 500;
+
+/** Those of a whole folder's entries that were asked for. */
+export function pickNamed(entries: readonly TreeEntry[], paths: readonly string[]): readonly TreeEntry[] {
+  const wanted = new Set(paths);
+  return entries.filter(({ path }) => wanted.has(path));
+}
+
+/** Reads an answer about entries that were named one by one. @throws {MoorageError} INTERNAL when it ends early */
+export function parseNamed(text: string, at: number, grain: Grain): TreeEntry[] {
   const entries: TreeEntry[] = [];
-  const closed: string[] = [];
-  let device: string | null = null;
   for (let start = at; start < text.length; ) {
-    const end = endOf(text, start);
-    const linkEnd = endOf(text, end + 1);
-    const isClosed = text.charCodeAt(start) === MARK;
-    const type = text.charAt(isClosed ? start + 1 : start);
-    const mode = isClosed ? start + 3 : start + 2;
-    const uid = wordAfter(text, mode);
-    const gid = wordAfter(text, uid);
-    const size = wordAfter(text, gid);
-    const modified = wordAfter(text, size);
-    const changed = wordAfter(text, modified);
-    const inode = wordAfter(text, changed);
-    const name = wordAfter(text, inode);
-    start = linkEnd + 1;
-    const path = text.slice(listed && text.startsWith("./", name) ? name + 2 : name, end);
-    const kind = KINDS[type] ?? "device";
-    if (kind === "directory" && !listed) {
-      const own = text.slice(inode, text.indexOf(".", inode));
-      // The root comes first, and tells its file system.
-      device ??= own;
-      if (path !== "" && (isClosed || own !== device)) closed.push(path);
-    }
-    if (path === "") continue;
-    const changedAt = Number(text.slice(changed, inode - 1));
-    const grain = changedAt % 1 === 0 ? COARSE_SECONDS : fineSeconds;
-    entries.push({
-      path,
-      kind,
-      mode: Number.parseInt(text.slice(mode, uid - 1), 8),
-      size: kind === "file" ? wholeNumber(text, size) : 0,
-      uid: wholeNumber(text, uid),
-      gid: wholeNumber(text, gid),
-      modifiedAt: wholeNumber(text, modified),
-      stamp: text.slice(size, name - 1),
-      settled: changedAt < takenAt - grain,
-      ...(kind === "symlink" && { linkTarget: text.slice(end + 1, linkEnd) }),
-    });
+    const end = recordEnd(text, start);
+    const { entry } = parseRecord(text.slice(start, end), grain, "./");
+    if (entry.path !== "") entries.push(entry);
+    start = end;
   }
-  if (!listed && device === null)
-    throw new MoorageError("INTERNAL", "Cannot scan: the folder itself is missing");
-  return { entries, closed };
+  return entries;
+}
+
+/**
+ * Reads answers about one whole folder. An entry whose words are the same as in the answer before is the very same
+ * object, and the list is when nothing changed, unless its stamp did not prove anything yet; so the next one who
+ * compares has little to do.
+ */
+export class FindReader {
+  /** Those of the last answer, in find's order, without the root. */
+  #records: readonly Told[] = [];
+  #places: ReadonlyMap<string, number> | null = null;
+  #device = "";
+  #entries: readonly TreeEntry[] = [];
+  readonly #root: string;
+
+  /** @param root for messages */
+  constructor(root: string) {
+    this.#root = root;
+  }
+
+  /**
+   * @param answer from `at` on
+   * @returns entries in order of their paths, without the root itself, and the folders that were not looked into
+   * @throws {MoorageError} INTERNAL when the answer ends early, or does not begin with the root; FILE_TOO_LARGE
+   */
+  read(
+    answer: Buffer,
+    at: number,
+    grain: Grain,
+  ): { readonly entries: readonly TreeEntry[]; readonly closed: string[] } {
+    const text = answer.toString("latin1", at);
+    if (text === "") throw new MoorageError("INTERNAL", "Cannot scan: the folder itself is missing");
+    const rootEnd = recordEnd(text, 0);
+    // The root comes first, and tells its file system.
+    const { device } = parseRecord(text.slice(0, rootEnd), grain);
+    if (device !== this.#device) this.#records = [];
+    this.#device = device;
+    const before = this.#records;
+    const isKept = new Uint8Array(before.length);
+    const records: Told[] = [];
+    const fresh: TreeEntry[] = [];
+    const closed: string[] = [];
+    let cursor = 0;
+    for (let start = rootEnd; start < text.length; ) {
+      let told = before[cursor];
+      let place = cursor;
+      if (!told || !text.startsWith(told.record, start)) {
+        const end = recordEnd(text, start);
+        // A string of its own: a part of the answer would keep the whole of it.
+        const record = answer.toString("latin1", at + start, at + end);
+        const parsed = parseRecord(record, grain);
+        place = this.#placeOf(parsed.entry.path) ?? -1;
+        const known = before[place];
+        told = known?.record === record ? known : { record, ...parsed };
+        if (known) cursor = place;
+        else cursor -= 1;
+        if (told !== known) place = -1;
+      }
+      cursor += 1;
+      start += told.record.length;
+      if (!told.entry.settled && place >= 0) {
+        told = { record: told.record, ...parseRecord(told.record, grain) };
+        place = -1;
+      }
+      if (place >= 0) {
+        if (isKept[place] === 1) continue;
+        isKept[place] = 1;
+      } else fresh.push(told.entry);
+      records.push(told);
+      if (records.length > limits.treeMaxEntries) throw tooMany(this.#root);
+      if (told.isClosed || (told.entry.kind === "directory" && told.device !== device))
+        closed.push(told.entry.path);
+    }
+    const gone = new Set<TreeEntry>();
+    for (const [place, { entry }] of before.entries()) if (isKept[place] === 0) gone.add(entry);
+    if (fresh.length > 0 || gone.size > 0 || before.length === 0) {
+      const staying = before.length === 0 ? [] : this.#entries.filter((entry) => !gone.has(entry));
+      this.#entries = merge(
+        staying,
+        fresh.sort((a, b) => byPath(a.path, b.path)),
+      );
+      this.#places = null;
+    }
+    // What was renamed meanwhile may have been told twice; then nothing is gone by the next time.
+    this.#records = records.length === this.#entries.length ? records : [];
+    return { entries: this.#entries, closed: closed.sort(byPath) };
+  }
+
+  /** Whether so many names cost more, looked at one by one, than the whole folder as it was last. */
+  isWorthWhole(names: number): boolean {
+    return names > Math.max(WHOLE_MIN_NAMES, this.#records.length / 4);
+  }
+
+  /** Where a path stood in the last answer. */
+  #placeOf(path: string): number | undefined {
+    this.#places ??= new Map(this.#records.map(({ entry }, place) => [entry.path, place]));
+    return this.#places.get(path);
+  }
+}
+
+/** Says that a folder has too many entries to be mirrored or checkpointed. */
+export function tooMany(root: string): MoorageError {
+  return new MoorageError(
+    "FILE_TOO_LARGE",
+    `Cannot scan "${root}": it has more than ${limits.treeMaxEntries} entries`,
+    { suggestion: "Choose a smaller folder." },
+  );
+}
+
+/** An entry with the words that it was told in. */
+interface Told extends Parsed {
+  readonly record: string;
+}
+
+interface Parsed {
+  readonly entry: TreeEntry;
+  readonly device: string;
+  readonly isClosed: boolean;
+}
+
+/** @param prefix of the name, which is no part of the path */
+function parseRecord(record: string, { takenAt, fineSeconds }: Grain, prefix = ""): Parsed {
+  const end = record.indexOf("\0");
+  const isClosed = record.charCodeAt(0) === MARK;
+  const type = record.charAt(isClosed ? 1 : 0);
+  const mode = isClosed ? 3 : 2;
+  const uid = wordAfter(record, mode);
+  const gid = wordAfter(record, uid);
+  const size = wordAfter(record, gid);
+  const modified = wordAfter(record, size);
+  const changed = wordAfter(record, modified);
+  const inode = wordAfter(record, changed);
+  const name = wordAfter(record, inode);
+  const kind = KINDS[type] ?? "device";
+  const changedAt = Number(record.slice(changed, inode - 1));
+  const grain = changedAt % 1 === 0 ? COARSE_SECONDS : fineSeconds;
+  const entry: TreeEntry = {
+    path: record.slice(record.startsWith(prefix, name) ? name + prefix.length : name, end),
+    kind,
+    mode: Number.parseInt(record.slice(mode, uid - 1), 8),
+    size: kind === "file" ? wholeNumber(record, size) : 0,
+    uid: wholeNumber(record, uid),
+    gid: wholeNumber(record, gid),
+    modifiedAt: wholeNumber(record, modified),
+    stamp: record.slice(size, name - 1),
+    settled: changedAt < takenAt - grain,
+    ...(kind === "symlink" && { linkTarget: record.slice(end + 1, -1) }),
+  };
+  return { entry, device: record.slice(inode, record.indexOf(".", inode)), isClosed };
+}
+
+/** Makes one list of two that are in order of their paths; of those with one path the last of the second list stays. */
+function merge(some: readonly TreeEntry[], others: readonly TreeEntry[]): readonly TreeEntry[] {
+  const merged: TreeEntry[] = [];
+  const add = (entry: TreeEntry) => {
+    if (merged.at(-1)?.path === entry.path) merged.pop();
+    merged.push(entry);
+  };
+  let at = 0;
+  for (const entry of some) {
+    for (let other = others[at]; other && other.path < entry.path; other = others[at]) {
+      add(other);
+      at += 1;
+    }
+    add(entry);
+  }
+  for (const other of others.slice(at)) add(other);
+  return merged;
 }
 
 const MARK = "!".charCodeAt(0);
@@ -105,9 +238,11 @@ const KINDS: Readonly<Record<string, FileKind>> = {
   s: "socket",
 };
 
-function endOf(text: string, from: number): number {
-  const end = text.indexOf("\0", from);
-  if (end < 0) throw new MoorageError("INTERNAL", "Cannot scan: the answer ends early");
+/** After the second NUL from `start` on. */
+function recordEnd(text: string, start: number): number {
+  const end = text.indexOf("\0", text.indexOf("\0", start) + 1) + 1;
+  // Without the first NUL the search began anew, and found one before `start`, or none.
+  if (end <= start + 1) throw new MoorageError("INTERNAL", "Cannot scan: the answer ends early");
   return end;
 }
 

@@ -27,6 +27,7 @@ import { byPath, foldersOn, isInside, isOurs, OUR_PREFIX, parentOf } from "./nam
 type Staged = Parameters<TreeWriter["stage"]>[0];
 
 const writeAt = promisify(write);
+const FULL: ReadonlySet<string> = new Set(["ENOSPC", "EDQUOT"]);
 const STAGE_PREFIX = `${OUR_PREFIX}stage-`;
 
 export class HostWriter implements TreeWriter {
@@ -48,9 +49,10 @@ export class HostWriter implements TreeWriter {
     requireInside(file.path);
     const name = `${this.#stageFolder()}/${this.#count++}`;
     const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
-    const descriptor = openSync(this.#folders.at(name), flags, 0o600);
     let bytes = 0;
+    let descriptor: number | null = null;
     try {
+      descriptor = openSync(this.#folders.at(name), flags, 0o600);
       for await (const chunk of content) {
         for (let at = 0; at < chunk.length; ) {
           const { bytesWritten } = await writeAt(descriptor, chunk, at, chunk.length - at);
@@ -58,8 +60,12 @@ export class HostWriter implements TreeWriter {
         }
         bytes += chunk.length;
       }
+    } catch (error) {
+      if (!(error instanceof Error && "code" in error && FULL.has(String(error.code)))) throw error;
+      const message = `Cannot write into "${this.#folders.root}": no space left`;
+      throw new MoorageError("STORAGE_FULL", message, { cause: error });
     } finally {
-      closeSync(descriptor);
+      if (descriptor !== null) closeSync(descriptor);
     }
     if (bytes !== file.size) {
       throw new MoorageError(

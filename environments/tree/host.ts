@@ -1,6 +1,6 @@
 /** `tree` for folders of this machine: without any program but GNU find, which looks at many files in a third of the time. */
 import { spawn } from "node:child_process";
-import { createHash } from "node:crypto";
+import { createHash, hash as hashOnce } from "node:crypto";
 import {
   type BigIntStats,
   closeSync,
@@ -18,7 +18,7 @@ import { promisify } from "node:util";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, FileKind, TreeEntry, TreeFile, TreeScan, TreeScanOptions } from "../base.ts";
-import { findExpression, parseFind } from "./find.ts";
+import { FindReader, findExpression, pickNamed, tooMany } from "./find.ts";
 import { HostFolders, realRoot } from "./host-folders.ts";
 import { HostWriter } from "./host-writer.ts";
 import { byPath, isInside, isOurs, OUR_PREFIX } from "./names.ts";
@@ -37,13 +37,17 @@ const GRAIN_SECONDS = 0.1;
 const CHUNK_BYTES = 256 * 1024;
 const readAt = promisify(read);
 
-/** Makes the tree of this machine's own folders. */
+/** Makes the tree of this machine's own folders. It remembers the last scan, so that the next one costs less. */
 export function createHostTree(): HostTree {
   let hasFind = process.platform === "linux";
+  let last: { readonly root: string; readonly reader: FindReader } | null = null;
   const scan: HostTree["scan"] = async (root, options) => {
-    if (hasFind && !options?.paths) {
-      const found = await scanByFind(realRoot(root), options);
-      if (found) return found;
+    const { paths } = options ?? {};
+    if (hasFind && (!paths || last?.reader.isWorthWhole(paths.length))) {
+      const real = realRoot(root);
+      if (last?.root !== real) last = { root: real, reader: new FindReader(real) };
+      const found = await scanByFind(real, last.reader, options);
+      if (found) return paths ? { ...found, entries: pickNamed(found.entries, paths), closed: [] } : found;
       hasFind = false;
     }
     return scanByHand(root, options);
@@ -52,7 +56,11 @@ export function createHostTree(): HostTree {
 }
 
 /** @returns null where there is no find that tells everything */
-async function scanByFind(root: string, { abortSignal }: TreeScanOptions = {}): Promise<TreeScan | null> {
+async function scanByFind(
+  root: string,
+  reader: FindReader,
+  { abortSignal }: TreeScanOptions = {},
+): Promise<TreeScan | null> {
   const takenAt = Date.now() / 1000;
   const child = spawn("find", [".", ...findExpression(OUR_PREFIX)], {
     cwd: root,
@@ -77,11 +85,9 @@ async function scanByFind(root: string, { abortSignal }: TreeScanOptions = {}): 
     abortSignal?.throwIfAborted();
     if (bytes > FIND_MAX_BYTES) throw tooMany(root);
     if (failure !== null || bytes === 0) return null;
-    const text = Buffer.concat(chunks).toString("latin1");
-    if (text.startsWith("!")) throw permission(root, new Error("permission denied"));
-    const { entries, closed } = parseFind(text, 0, { takenAt, fineSeconds: GRAIN_SECONDS });
-    if (entries.length > limits.treeMaxEntries) throw tooMany(root);
-    entries.sort((a, b) => byPath(a.path, b.path));
+    const answer = Buffer.concat(chunks, bytes);
+    if (answer[0] === "!".charCodeAt(0)) throw permission(root, new Error("permission denied"));
+    const { entries, closed } = reader.read(answer, 0, { takenAt, fineSeconds: GRAIN_SECONDS });
     return { root, entries, closed };
   } finally {
     abortSignal?.removeEventListener("abort", stop);
@@ -159,7 +165,11 @@ async function hash(
   await pack(
     root,
     paths,
-    async ({ path, content }) => {
+    async ({ path, content, bytes }) => {
+      if (bytes) {
+        hashes.set(path, hashOnce("sha256", bytes));
+        return;
+      }
       const sum = createHash("sha256");
       for await (const chunk of content) sum.update(chunk);
       hashes.set(path, sum.digest("hex"));
@@ -195,9 +205,12 @@ async function pack(
       const stat = fstatSync(descriptor);
       if (!stat.isFile()) continue;
       const { size, mode } = stat;
-      const contentFrom = size <= CHUNK_BYTES ? smallContent : contentOf;
-      const content = contentFrom(descriptor, path, size);
-      await take({ path, size, mode: mode & 0o7777, content });
+      const file = { path, size, mode: mode & 0o7777 };
+      if (size > CHUNK_BYTES) await take({ ...file, content: contentOf(descriptor, path, size) });
+      else {
+        const bytes = smallContent(descriptor, path, size);
+        await take({ ...file, bytes, content: onlyChunk(bytes) });
+      }
     } finally {
       closeSync(descriptor);
     }
@@ -205,16 +218,20 @@ async function pack(
 }
 
 /** A small file's bytes at once, which costs a tenth of a turn through the thread pool. */
-function smallContent(descriptor: number, path: string, size: number): AsyncIterable<Buffer> {
+function smallContent(descriptor: number, path: string, size: number): Buffer {
   const buffer = Buffer.allocUnsafe(size);
   for (let at = 0; at < size; ) {
     const bytes = readSync(descriptor, buffer, at, size - at, at);
     if (bytes === 0) throw becameShorter(path);
     at += bytes;
   }
+  return buffer;
+}
+
+function onlyChunk(bytes: Buffer): AsyncIterable<Buffer> {
   return {
     async *[Symbol.asyncIterator]() {
-      if (size > 0) yield buffer;
+      if (bytes.length > 0) yield bytes;
     },
   };
 }
@@ -281,12 +298,4 @@ function isRefused(error: unknown): boolean {
 function permission(root: string, cause: unknown): MoorageError {
   const reason = cause instanceof Error ? cause.message : String(cause);
   return new MoorageError("FILE_PERMISSION", `Cannot scan "${root}": ${reason}`, { cause });
-}
-
-function tooMany(root: string): MoorageError {
-  return new MoorageError(
-    "FILE_TOO_LARGE",
-    `Cannot scan "${root}": it has more than ${limits.treeMaxEntries} entries`,
-    { suggestion: "Choose a smaller folder." },
-  );
 }

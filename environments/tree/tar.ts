@@ -35,6 +35,7 @@ export async function* decodeTar(
   let pax = new Map<string, string>();
   let ended = true;
   let count = 0;
+  let records = 0;
   while (true) {
     const header = await reader.exactly(BLOCK, true);
     if (header === null) {
@@ -51,6 +52,8 @@ export async function* decodeTar(
     const size =
       pax.has("size") && !META.has(type) ? decimal(pax.get("size") ?? "") : number(header, 124, 12);
     if (META.has(type)) {
+      records += 1;
+      if (records > RECORDS_MAX) throw broken("it has header records without end");
       if (size > limits.tarRecordMaxBytes) throw broken(`a header record has ${size} bytes`);
       const body = (await reader.exactly(padded(size)))?.subarray(0, size) ?? Buffer.alloc(0);
       if (type === "L") longPath = untilNul(body);
@@ -81,8 +84,12 @@ export async function* decodeTar(
     longPath = null;
     longLink = null;
     pax = new Map();
+    records = 0;
   }
 }
+
+/** Header records before one entry; tars write three at most. */
+const RECORDS_MAX = 16;
 
 const META: ReadonlySet<string> = new Set(["L", "K", "x", "g"]);
 const TYPES: Readonly<Record<string, TarEntry["type"]>> = {
@@ -169,22 +176,53 @@ export interface TarHeader {
 
 /** Everything before an entry's content. Long names are GNU records, which GNU tar and BusyBox both read as bytes. */
 export function encodeTarHeader(entry: TarHeader): Buffer {
-  const blocks: Buffer[] = [];
-  if (entry.path.length > 100) blocks.push(record("L", entry.path));
   const link = entry.linkTarget ?? "";
-  if (link.length > 100) blocks.push(record("K", link));
   const type = { file: "0", directory: "5", symlink: "2" }[entry.type];
-  blocks.push(headerBlock({ ...entry, uid: entry.uid ?? 0, gid: entry.gid ?? 0 }, type, link));
-  return Buffer.concat(blocks);
-}
-
-/** Zeros that fill a content's last block. */
-export function tarPadding(size: number): Buffer {
-  return ZEROS.subarray(0, padded(size) - size);
+  const header = headerBlock({ ...entry, uid: entry.uid ?? 0, gid: entry.gid ?? 0 }, type, link);
+  if (entry.path.length <= 100 && link.length <= 100) return header;
+  const long = entry.path.length > 100 ? [record("L", entry.path)] : [];
+  return Buffer.concat([...long, ...(link.length > 100 ? [record("K", link)] : []), header]);
 }
 
 /** What ends an archive. */
-export const TAR_END: Buffer = Buffer.alloc(2 * BLOCK);
+const TAR_END: Buffer = Buffer.alloc(2 * BLOCK);
+
+/** An archive that grows in one piece of memory. */
+export class TarBatch {
+  #buffer = Buffer.alloc(0);
+  #length = 0;
+
+  get length(): number {
+    return this.#length;
+  }
+
+  /** @param chunks as many bytes in all as the entry has */
+  add(entry: TarHeader, chunks: readonly Uint8Array[] = []): void {
+    this.#append(encodeTarHeader(entry));
+    for (const chunk of chunks) this.#append(chunk);
+    this.#append(ZEROS.subarray(0, padded(entry.size) - entry.size));
+  }
+
+  /** The whole archive; the next one begins. */
+  take(): Buffer {
+    this.#append(TAR_END);
+    const archive = this.#buffer.subarray(0, this.#length);
+    this.#buffer = Buffer.alloc(0);
+    this.#length = 0;
+    return archive;
+  }
+
+  #append(bytes: Uint8Array): void {
+    const length = this.#length + bytes.length;
+    if (length > this.#buffer.length) {
+      const larger = Buffer.allocUnsafe(Math.max(length, 2 * this.#buffer.length, 64 * BLOCK));
+      this.#buffer.copy(larger, 0, 0, this.#length);
+      this.#buffer = larger;
+    }
+    this.#buffer.set(bytes, this.#length);
+    this.#length = length;
+  }
+}
 
 function record(type: string, text: string): Buffer {
   const body = Buffer.from(`${text}\0`, "latin1");
@@ -193,7 +231,7 @@ function record(type: string, text: string): Buffer {
     type,
     "",
   );
-  return Buffer.concat([header, body, tarPadding(body.length)]);
+  return Buffer.concat([header, body], BLOCK + padded(body.length));
 }
 
 function headerBlock(

@@ -183,6 +183,8 @@ export class Checkpoints implements AsyncDisposable {
     const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
     const checkpoint = store.get(id);
     return this.#inTurn(place.key, async () => {
+      // The present that is checkpointed first may be what makes the store too full.
+      using _held = store.hold(checkpoint);
       const moment = momentOf(store, checkpoint);
       const reason = options.dryRun ? null : `before restore of ${id}`;
       const present = await this.#present(store, environment, place, moment, reason);

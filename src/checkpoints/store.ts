@@ -68,6 +68,7 @@ export interface NewCheckpoint {
 export type ScanMemory = ReadonlyMap<string, { readonly stamp: string; readonly hash: string }>;
 
 const BUSY_MS = 30_000;
+const HOLD_MS = 3600_000;
 const ID = /^cp-[0-9a-f]{12}$/;
 const paths = z.array(z.string());
 const skips = z.array(z.object({ path: z.string(), reason: z.string() }));
@@ -93,6 +94,7 @@ export class CheckpointStore implements Disposable {
         scope TEXT NOT NULL, reason TEXT NOT NULL, call_id TEXT, origin TEXT NOT NULL,
         manifest INTEGER NOT NULL REFERENCES manifests(id), skipped TEXT NOT NULL, made TEXT NOT NULL);
       CREATE INDEX IF NOT EXISTS checkpoints_by_place ON checkpoints (place, seq);
+      CREATE TABLE IF NOT EXISTS holds (place TEXT NOT NULL, from_seq INTEGER NOT NULL, until INTEGER NOT NULL);
       CREATE TABLE IF NOT EXISTS memories (place TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;`);
     this.blobs = new Blobs(database, folder);
   }
@@ -214,6 +216,21 @@ export class CheckpointStore implements Disposable {
       .map(toCheckpoint);
   }
 
+  /**
+   * Keeps a checkpoint and those of its place that came after it from being pruned, by any process, until the hold is
+   * disposed of; a process that dies holds for an hour.
+   */
+  hold({ place, seq }: StoredCheckpoint): Disposable {
+    const row = this.#database
+      .prepare("INSERT INTO holds (place, from_seq, until) VALUES (?, ?, ?) RETURNING rowid AS id")
+      .get(place, seq, Date.now() + HOLD_MS);
+    return {
+      [Symbol.dispose]: () => {
+        this.#database.prepare("DELETE FROM holds WHERE rowid = ?").run(Number(row?.id));
+      },
+    };
+  }
+
   states({ manifest }: { readonly manifest: number }): Map<string, PathState> {
     const row = this.#database.prepare("SELECT data FROM manifests WHERE id = ?").get(manifest);
     if (!(row?.data instanceof Uint8Array)) {
@@ -249,6 +266,7 @@ export class CheckpointStore implements Disposable {
   }): Promise<number> {
     const removed = this.#transaction(() => {
       const all = this.list();
+      const held = this.#held();
       const doomed = new Set<number>();
       const counts = new Map<string, number>();
       for (const [index, { seq, place, createdAt }] of all.entries()) {
@@ -256,9 +274,9 @@ export class CheckpointStore implements Disposable {
         counts.set(place, count);
         const isOld = Date.now() - Date.parse(createdAt) > rules.maxAgeMs || count > rules.maxCount;
         const isDead = place.startsWith("host:") && !existsSync(place.slice("host:".length));
-        if (index > 0 && (isOld || isDead)) doomed.add(seq);
+        if (index > 0 && (isOld || isDead) && !held.has(seq)) doomed.add(seq);
       }
-      const integrities = this.#collect(all, doomed, rules.maxBytes);
+      const integrities = this.#collect(all, doomed, held, rules.maxBytes);
       return { count: doomed.size, integrities };
     });
     await this.blobs.removeFiles(removed.integrities);
@@ -272,7 +290,12 @@ export class CheckpointStore implements Disposable {
   }
 
   /** Adds the oldest to the doomed until the rest fits, deletes them, and forgets what nobody needs any more. */
-  #collect(all: readonly StoredCheckpoint[], doomed: Set<number>, maxBytes: number): readonly string[] {
+  #collect(
+    all: readonly StoredCheckpoint[],
+    doomed: Set<number>,
+    held: ReadonlySet<number>,
+    maxBytes: number,
+  ): readonly string[] {
     const packs = this.blobs.packs();
     const packOf = new Map(this.blobs.list().map(({ hash, pack }) => [hash, pack]));
     // Packs needed by each manifest, and how many manifests that stay need each pack.
@@ -306,7 +329,7 @@ export class CheckpointStore implements Disposable {
     for (const checkpoint of all) if (doomed.has(checkpoint.seq)) drop(checkpoint);
     for (const checkpoint of [...all].reverse()) {
       if (total <= maxBytes || doomed.size >= all.length - 1) break;
-      if (doomed.has(checkpoint.seq)) continue;
+      if (doomed.has(checkpoint.seq) || held.has(checkpoint.seq)) continue;
       doomed.add(checkpoint.seq);
       drop(checkpoint);
     }
@@ -318,6 +341,17 @@ export class CheckpointStore implements Disposable {
       DELETE FROM manifests WHERE id NOT IN (SELECT manifest FROM checkpoints);
       DELETE FROM memories WHERE place NOT IN (SELECT place FROM checkpoints);`);
     return unused.map(([, { integrity }]) => integrity);
+  }
+
+  /** What somebody is restoring from. */
+  #held(): ReadonlySet<number> {
+    this.#database.prepare("DELETE FROM holds WHERE until < ?").run(Date.now());
+    const rows = this.#database
+      .prepare(
+        `SELECT DISTINCT seq FROM checkpoints JOIN holds ON holds.place = checkpoints.place AND seq >= from_seq`,
+      )
+      .all();
+    return new Set(rows.map((row) => Number(row.seq)));
   }
 
   #packBytes(pack: number): number {

@@ -10,6 +10,7 @@
 import { buildImages, listImages } from "../../images/build.ts";
 import { aptObstacle, installPackages } from "./apt.ts";
 import { type EngineOptions, type EngineState, findEngine } from "./engine.ts";
+import { supplyNative } from "./native.ts";
 import { missingPrograms } from "./programs.ts";
 import { type BackendName, parseRequired } from "./required.ts";
 
@@ -32,6 +33,7 @@ export interface PrepareOptions {
 /** Never throws for what a machine lacks: the report says it. Idempotent. */
 export async function prepareHost({ log, mayChange = true, engine }: PrepareOptions): Promise<HostReport> {
   const missing = await supplyPrograms(log, mayChange);
+  await supplyNative(log, mayChange);
   const found = await findEngine({ ...engine, log }, mayChange);
   const docker = found.available ? await supplyImages(found, log, mayChange) : untested(found.reason);
   const local = localStatus(missing);

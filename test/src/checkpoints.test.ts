@@ -16,6 +16,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import type { CheckpointSettings } from "../../src/checkpoints/checkpoints.ts";
+import { CheckpointStore } from "../../src/checkpoints/store.ts";
 import { createMoorage, type Moorage } from "../../src/moorage.ts";
 import { picture } from "../environments/tree/picture.ts";
 
@@ -298,6 +299,59 @@ describe("checkpoints", () => {
     expect(Number.parseInt(size.stdout, 10)).toBeLessThan(9_000_000);
     expect((await f.restore(last)).failed).toEqual([]);
     expect(statSync(f.at("r")).size).toBe(1_000_000);
+  });
+
+  it("forgets a hundred folders that are gone, with their contents, and keeps the rest (CP-20)", async () => {
+    await using f = await fixture();
+    writeFileSync(f.at("a"), "mine");
+    const mine = await f.call("write_file", { path: "a", content: "new" });
+    {
+      using store = await CheckpointStore.open(f.stateDir);
+      for (let index = 0; index < 100; index += 1) {
+        const folder = join(base, `dead-${index}`);
+        mkdirSync(folder);
+        const contents = store.blobs.writer();
+        const bytes = Buffer.alloc(50_000, `${index} of a hundred `);
+        const hash = await contents.put(bytes);
+        await contents.flush();
+        const file = { mode: 0o644, hash, size: bytes.length, modifiedAt: 1, uid: 0, gid: 0 };
+        const states = new Map([["f", { kind: "file", ...file }]] as const);
+        const origin = { id: "e", backend: "local", description: "", workspace: folder };
+        const what = { scope: "tree", reason: "by hand", callId: null, origin, states, skipped: [] } as const;
+        store.add({ ...what, place: `host:${folder}` }, contents);
+        store.remember(`host:${folder}`, new Map([["f", { stamp: "s", hash }]]));
+      }
+    }
+    const { checkpoints } = f.moorage;
+    expect(await checkpoints.prune()).toBe(0);
+    const full = await checkpoints.totalBytes();
+    for (let index = 0; index < 100; index += 1) rmSync(join(base, `dead-${index}`), { recursive: true });
+    // The newest of all stays, whatever it is of.
+    const newest = await f.call("write_file", { path: "b", content: "newest" });
+    expect(await checkpoints.prune()).toBe(100);
+    expect((await checkpoints.list()).map(({ id }) => id)).toEqual([newest.checkpoint, mine.checkpoint]);
+    expect(await checkpoints.totalBytes()).toBeLessThan(full - 100 * 50_000 + 1_000);
+    const files = readdirSync(join(f.stateDir, "checkpoints/contents"), {
+      recursive: true,
+      withFileTypes: true,
+    });
+    expect(files.filter((file) => file.isFile() && file.parentPath.includes("content-v2"))).toHaveLength(2);
+    expect((await f.restore(mine.checkpoint)).failed).toEqual([]);
+    expect(readFileSync(f.at("a"), "utf8")).toBe("mine");
+  });
+
+  it("does not prune what is being restored, though the present makes the store too full", async () => {
+    await using f = await fixture({ maxStoreBytes: 3_500_000 });
+    writeFileSync(f.at("old"), Buffer.alloc(1_500_000, "old"));
+    const { id } = await f.moorage.checkpoints.create(f.moorage.environment());
+    rmSync(f.at("old"));
+    for (const name of ["new1", "new2"]) writeFileSync(f.at(name), Buffer.alloc(1_500_000, name));
+    const report = await f.restore(id);
+    expect(report).toMatchObject({ restored: ["old"], failed: [] });
+    expect(readFileSync(f.at("old")).subarray(0, 6).toString()).toBe("oldold");
+    // Afterwards the cap holds.
+    await f.moorage.checkpoints.prune();
+    expect(await f.moorage.checkpoints.totalBytes()).toBeLessThanOrEqual(3_500_000);
   });
 
   it("heals a store whose contents were removed, and tells what it lost (CP-23)", async () => {

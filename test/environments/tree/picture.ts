@@ -48,6 +48,11 @@ export function write(path: string, content: string): void {
   writeFileSync(path, content);
 }
 
+/** A word of a shell's. */
+export function quote(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
 /** Numbers that are the same on every run of a seed, each below the one that is given. */
 export function randomFrom(seed: number): (below: number) => number {
   let state = seed >>> 0 || 1;

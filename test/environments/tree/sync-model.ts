@@ -6,16 +6,14 @@ import { chmodSync, lstatSync, mkdirSync, renameSync, rmSync, symlinkSync, write
 import { join } from "node:path";
 import { expect } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
-import { mirror } from "../../../environments/sync/mirror.ts";
+import { mirror, SyncMemory } from "../../../environments/sync/mirror.ts";
 import { bytesOf, showName } from "../../../environments/tree/names.ts";
-import { type Picture, picture, pictureOf, randomFrom } from "./picture.ts";
+import { type Picture, picture, pictureOf, quote, randomFrom } from "./picture.ts";
 
 const NAMES = ["a", "b c", "-ü", "e'$f"] as const;
 const FOLDERS = ["", "d/ö/"] as const;
 const MODES = ["644", "600", "755"] as const;
 const COPY = /\.conflict-[0-9a-f]{8}$/;
-
-const quote = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
 
 /** @param operations in all, some between one mirror and the next */
 export async function checkSyncModel(
@@ -34,7 +32,10 @@ export async function checkSyncModel(
   mkdirSync(join(host, "d/ö"), { recursive: true });
   // A side that is empty would begin anew.
   writeFileSync(join(host, "anchor"), "");
-  const sync = () => mirror(host, environment, { direction: "both", stateDir });
+  const memory = new SyncMemory();
+  // Now and then as a process does that knows nothing of the runs before.
+  const sync = () =>
+    mirror(host, environment, { direction: "both", stateDir, ...(random(4) > 0 && { memory }) });
   await sync();
   const bits = 0o777;
   let agreed = picture(host, bits);

@@ -3,13 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
-import {
-  decodeTar,
-  encodeTarHeader,
-  TAR_END,
-  type TarEntry,
-  tarPadding,
-} from "../../../environments/tree/tar.ts";
+import { decodeTar, encodeTarHeader, TarBatch, type TarEntry } from "../../../environments/tree/tar.ts";
 import { ODD_NAMES } from "./cases.ts";
 
 const base = mkdtempSync(join(tmpdir(), "moorage-tar-"));
@@ -32,13 +26,12 @@ async function read(archive: Buffer, size = 1000, options = {}): Promise<Read[]>
 }
 
 function archiveOf(entries: readonly { readonly path: string; readonly bytes: string }[]): Buffer {
-  return Buffer.concat([
-    ...entries.flatMap(({ path, bytes }) => {
-      const header = encodeTarHeader({ path, type: "file", size: bytes.length, mode: 0o640, modifiedAt: 1 });
-      return [header, Buffer.from(bytes, "latin1"), tarPadding(bytes.length)];
-    }),
-    TAR_END,
-  ]);
+  const batch = new TarBatch();
+  for (const { path, bytes } of entries) {
+    const header = { path, type: "file", size: bytes.length, mode: 0o640, modifiedAt: 1 } as const;
+    batch.add(header, [Buffer.from(bytes, "latin1")]);
+  }
+  return batch.take();
 }
 
 const long = (length: number) => `${"d".repeat(90)}/`.repeat(Math.ceil(length / 91)).slice(0, length);
@@ -122,6 +115,9 @@ describe("decodeTar()", () => {
     await expect(read(huge)).rejects.toThrow(/record has/);
     const many = archiveOf(Array.from({ length: 20 }, (_, index) => ({ path: `f${index}`, bytes: "" })));
     await expect(read(many, 1000, { maxEntries: 10 })).rejects.toThrow(/more than 10/);
+    const record = encodeTarHeader({ path: long(300), type: "file", size: 0, mode: 0, modifiedAt: 0 });
+    const endless = Buffer.concat(Array(1_000).fill(record.subarray(0, 1024)));
+    await expect(read(endless)).rejects.toThrow(/records without end/);
     await expect(read(Buffer.alloc(1024, "x"))).rejects.toMatchObject({ code: "INTERNAL" });
   });
 
