@@ -565,6 +565,20 @@ describe("a bubblewrap sandbox that cannot be had", () => {
     expect(attempt({ egress: { allow: ["a b"] } })).toThrow(/egress rule/);
   });
 
+  it.each([
+    ["open", { allow: ["a.test"] }],
+    ["open", "none"],
+    ["none", { allow: ["a.test"] }],
+    ["none", "open"],
+    [{ allow: [] }, "open"],
+  ] as const)("cannot turn %j into %j, and says how it could", async (egress, policy) => {
+    const environment = createBubblewrapEnvironment({ workspace: root, stateDir: root, egress });
+    await expect(environment.setEgress(policy)).rejects.toMatchObject({
+      code: "UNSUPPORTED",
+      suggestion: expect.stringContaining("an empty one if need be"),
+    });
+  });
+
   it("has a filter for the architectures that are known, and says so of others", () => {
     expect(seccompFilter("x64")?.length).toBeGreaterThan(100);
     expect(seccompFilter("arm64")?.length).toBeGreaterThan(100);
