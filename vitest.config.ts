@@ -19,7 +19,7 @@ class SuitesFirst extends BaseSequencer {
 
 /** For tests that may need a Docker engine. */
 const ENGINE = {
-  // Its reaper needs an image that may not be had here; our own sweep takes its place.
+  // testcontainers' reaper needs an image that may not be had here; each test removes what it started.
   env: { TESTCONTAINERS_RYUK_DISABLED: "true" },
   globalSetup: ["test/host/global-setup.ts"],
 };
