@@ -44,6 +44,8 @@ export interface SyncReport {
 /** Files of one go, after which the baseline is kept, so that what broke off goes on from there. */
 const BATCH_FILES = 16_000;
 const BATCH_BYTES = 128 * 1024 * 1024;
+/** A file may be twice as long by the time that it is read, and so much: a log goes on. Nobody's disk is filled by more. */
+const GROWTH_BYTES = 16 * 1024 * 1024;
 const CONFLICT = /\.conflict-[0-9a-f]{8}$/;
 
 /**
@@ -173,8 +175,7 @@ export async function mirror(
   }
   const collisions = collisionsOf(hereView, thereView, options.ignoresCase ?? hostIgnoresCase(here.root));
   const mayPull = (path: string): string | null => {
-    if (path.split("/").some((part) => part.toLowerCase() === ".git"))
-      return "git's own files never come from an environment";
+    if (path.split("/").some(isGits)) return "git's own files never come from an environment";
     return [path, ...foldersOn(path)].flatMap((each) => collisions.get(each) ?? [])[0] ?? null;
   };
   const decision = decide(paths, hereView, thereView, base.states, direction, mayPull);
@@ -309,6 +310,10 @@ async function oneGo(
       async ({ path, size, content, bytes }) => {
         const entry = seen.get(path);
         if (!entry) return;
+        if (size > entry.size * 2 + GROWTH_BYTES) {
+          skipped.set(path, "it grew beyond measure while it was read");
+          return;
+        }
         const file = { path, size, mode: entry.mode & 0o777, modifiedAt: entry.modifiedAt };
         const tell = (length: number) => {
           progress.bytes += length;
@@ -333,7 +338,8 @@ async function oneGo(
       },
       abortSignal ? { abortSignal } : {},
     );
-    for (const { path } of files) if (!sent.has(path)) skipped.set(path, "it cannot be read, or went away");
+    for (const { path } of files)
+      if (!sent.has(path) && !skipped.has(path)) skipped.set(path, "it cannot be read, or went away");
     abortSignal?.throwIfAborted();
     const kept = await changedSince(to, toView, [...sent.keys(), ...(changes.remove ?? [])]);
     for (const path of kept) {
@@ -464,6 +470,18 @@ async function ruleFiles(
     );
   }
   return texts;
+}
+
+/**
+ * Whether some file system takes the name for git's own folder: it ignores case, characters that do not show (HFS+),
+ * dots and spaces at the end, or has a short name for it (NTFS).
+ *
+ * @see git's core.protectHFS and core.protectNTFS for the same list
+ */
+function isGits(part: string): boolean {
+  const text = Buffer.from(part, "latin1").toString("utf8");
+  const shown = text.replaceAll(/[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]/g, "").toLowerCase();
+  return /^(\.git[. ]*|git~\d+)$/.test(shown);
 }
 
 /** Whether a path is one of a file with ignore rules. */
