@@ -7,6 +7,7 @@ import { lstatSync, realpathSync } from "node:fs";
 import { relative } from "node:path";
 import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import type { BaseEnvironment, TreeChanges, TreeEntry, TreeOutcome, TreeScan } from "../base.ts";
+import { contentUpTo } from "../tree/content.ts";
 import { createHostTree, type HostTree } from "../tree/host.ts";
 import { realRoot } from "../tree/host-folders.ts";
 import { sweepStages } from "../tree/host-writer.ts";
@@ -46,6 +47,8 @@ const BATCH_FILES = 16_000;
 const BATCH_BYTES = 128 * 1024 * 1024;
 /** A file may be twice as long by the time that it is read, and so much: a log goes on. Nobody's disk is filled by more. */
 const GROWTH_BYTES = 16 * 1024 * 1024;
+/** A longer file with ignore rules is none that a person wrote. */
+const RULES_MAX_BYTES = 1024 * 1024;
 const CONFLICT = /\.conflict-[0-9a-f]{8}$/;
 
 /**
@@ -310,7 +313,7 @@ async function oneGo(
       async ({ path, size, content, bytes }) => {
         const entry = seen.get(path);
         if (!entry) return;
-        if (size > entry.size * 2 + GROWTH_BYTES) {
+        if (hasGrown(entry, size)) {
           skipped.set(path, "it grew beyond measure while it was read");
           return;
         }
@@ -389,6 +392,10 @@ function sentState({ entries }: View, path: string, hash: string): string {
   return fileState(entries.get(path)?.mode ?? 0, hash);
 }
 
+function hasGrown(entry: TreeEntry, size: number): boolean {
+  return size > entry.size * 2 + GROWTH_BYTES;
+}
+
 function pathOf({ path }: { readonly path: string }): string {
   return path;
 }
@@ -423,7 +430,8 @@ async function keepConflicts(
   try {
     await there.tree.pack(there.root, files, async ({ path, size, content }) => {
       const copy = `${path}.conflict-${(thereView.hashOf(path) ?? "").slice(0, 8)}`;
-      if (!CONFLICT.test(copy)) return;
+      const entry = thereView.entries.get(path);
+      if (!CONFLICT.test(copy) || !entry || hasGrown(entry, size)) return;
       copies.push({ path, copy });
       if (!present.has(copy)) {
         await writer.stage(
@@ -450,7 +458,7 @@ async function ruleFiles(
 ): Promise<ReadonlyMap<string, string>> {
   const texts = new Map<string, string>();
   const isRules = ({ path, kind, size }: TreeEntry) =>
-    kind === "file" && size < 1024 * 1024 && hasRules(path);
+    kind === "file" && size <= RULES_MAX_BYTES && hasRules(path);
   for (const [side, entries] of [
     [here, hereEntries],
     [there, thereEntries],
@@ -463,9 +471,8 @@ async function ruleFiles(
       side.root,
       side === there ? paths.filter((path) => path !== EXCLUDE_FILE) : paths,
       async ({ path, content }) => {
-        const chunks: Buffer[] = [];
-        for await (const chunk of content) chunks.push(chunk);
-        texts.set(path, Buffer.concat(chunks).toString("utf8"));
+        const bytes = await contentUpTo(content, RULES_MAX_BYTES);
+        if (bytes) texts.set(path, bytes.toString("utf8"));
       },
     );
   }
