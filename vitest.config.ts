@@ -17,6 +17,13 @@ class SuitesFirst extends BaseSequencer {
   }
 }
 
+/** For tests that may need a Docker engine. */
+const ENGINE = {
+  // testcontainers' reaper needs an image that may not be had here; each test removes what it started.
+  env: { TESTCONTAINERS_RYUK_DISABLED: "true" },
+  globalSetup: ["test/host/global-setup.ts"],
+};
+
 /**
  * `unit` needs nothing but this machine; `engine` needs a Docker engine and the test images, which its global
  * set-up brings or explains; `slow` are the long random tests, and those that repeat claims through further shells and
@@ -44,9 +51,7 @@ export default defineConfig({
         test: {
           name: "engine",
           include: ["test/**/*.docker.test.ts", "examples/**/*.docker.test.ts"],
-          // Its reaper needs an image that may not be had here; our own sweep takes its place.
-          env: { TESTCONTAINERS_RYUK_DISABLED: "true" },
-          globalSetup: ["test/host/global-setup.ts"],
+          ...ENGINE,
         },
       },
       {
@@ -54,6 +59,7 @@ export default defineConfig({
         test: {
           name: "slow",
           include: ["test/**/*.slow.test.ts"],
+          ...ENGINE,
           testTimeout: 600_000,
         },
       },

@@ -1,9 +1,15 @@
 /** Sessions in a bubblewrap sandbox against plain local ones, and bytes through the door and the proxy. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { closeSync, openSync } from "node:fs";
+import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createBubblewrapEnvironment } from "../environments/local/bubblewrap/index.ts";
+import { layoutArgv } from "../environments/local/bubblewrap/layout.ts";
 import { probeBubblewrap } from "../environments/local/bubblewrap/probe.ts";
+import { protect } from "../environments/local/bubblewrap/protected.ts";
+import { bwrapArguments } from "../environments/local/bubblewrap/sandbox.ts";
+import { seccompFilter } from "../environments/local/bubblewrap/seccomp.ts";
 import { expectEqual, localEnvironment, run, temporaryFolder } from "./environments.ts";
 import { type Figure, type Measured, paired } from "./measure.ts";
 
@@ -54,11 +60,15 @@ async function echo(): Promise<Measured> {
   );
 }
 
-/** A session and its first command, against a sandbox of the same kind that runs one command and no session. */
+/**
+ * A session and its first command, against one bwrap with the same mounts, namespaces and filter that runs one
+ * command and no session.
+ */
 async function start(): Promise<Measured> {
   await using folder = await temporaryFolder();
+  await using other = await temporaryFolder();
   let environment: ReturnType<typeof sandbox> | null = null;
-  const bare = ["--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--ro-bind", "/", "/"];
+  const bare = await sameSandbox(other.path);
   return await paired(
     {
       run: async () => {
@@ -71,11 +81,32 @@ async function start(): Promise<Measured> {
       },
     },
     {
-      run: async () =>
-        void (await run("bwrap", ...bare, "--dev", "/dev", "--proc", "/proc", "--", "bash", "-c", "true")),
+      run: bare,
     },
     15,
   );
+}
+
+/** Runs `bash -c true` in a sandbox that is made like ours. */
+async function sameSandbox(workspace: string): Promise<() => Promise<void>> {
+  const channel = join(workspace, "channel");
+  const stateDir = join(workspace, "state");
+  for (const path of [channel, stateDir]) await mkdir(path);
+  const filter = join(workspace, "filter");
+  await writeFile(filter, seccompFilter() ?? "");
+  const protection = protect(workspace, new Set());
+  const parts = { workspace, channel, hidden: [stateDir], openNetwork: false, foreign: false };
+  const layout = [...layoutArgv(parts), ...protection.argv];
+  const argv = bwrapArguments({ layout, workspace, network: "none" });
+  return async () => {
+    const descriptor = openSync(filter, "r");
+    const child = spawn("bwrap", [...argv, "--", "bash", "-c", "true"], {
+      stdio: ["ignore", "pipe", "inherit", "ignore", descriptor, "pipe"],
+    });
+    closeSync(descriptor);
+    const [code] = await once(child, "exit");
+    expectEqual(code, 0);
+  };
 }
 
 /** The same curl to the same server, from the sandbox through door and proxy, and from this machine. */

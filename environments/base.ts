@@ -640,7 +640,8 @@ export abstract class BaseEnvironment implements AsyncDisposable {
 
   /**
    * Changes the egress policy while the environment lives; connections that the new one denies are closed. Only what
-   * was made with an allow-list has a door whose rules can change: to other rules, or to `none` and back.
+   * was made with an allow-list has a door whose rules can change: to other rules, or to `none` and back. Where an API
+   * enforces the policy, it says which changes it takes.
    * @throws {MoorageError} INVALID_SPEC, and the old policy stays; UNSUPPORTED where the network cannot be changed
    */
   async setEgress(_policy: EgressPolicy): Promise<void> {

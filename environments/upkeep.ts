@@ -147,7 +147,11 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
     {
       backend: "ssh",
       forms: ["ssh://[user@]host[:port][/workspace]"],
-      check: async () => ({ healthy: true, detail: "each host answers for itself, once it is named" }),
+      check: async () => {
+        const { nativeRemark } = await import("./ssh/native.ts");
+        const detail = ["each host answers for itself, once it is named", nativeRemark()];
+        return { healthy: true, detail: detail.filter((part) => part !== null).join("; ") };
+      },
       list: async () => {
         const { listSsh } = await import("./ssh/index.ts");
         const entries = await listSsh({ stateDir });

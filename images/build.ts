@@ -9,11 +9,11 @@ import { isMoorageError, MoorageError } from "../src/errors.ts";
 import { didYouMean } from "../src/nearest.ts";
 import { workbenchFromPackages } from "./bootstrap.ts";
 import { busyboxFromHost } from "./busybox.ts";
-import type { ImageRecipe, ImageVariant, ImageWay } from "./recipe.ts";
+import { type ImageRecipe, type ImageVariant, type ImageWay, VARIANT_LABEL } from "./recipe.ts";
 import { dockerfileWay } from "./registry.ts";
+import { sshdFromHost } from "./sshd.ts";
 
 const KEY_LABEL = "moorage.image.key";
-const VARIANT_LABEL = "moorage.image.variant";
 
 const RECIPES: readonly ImageRecipe[] = [
   {
@@ -29,6 +29,14 @@ const RECIPES: readonly ImageRecipe[] = [
     purpose: "bash, git, ripgrep, python3, node and the usual tools",
     ways: [dockerfileWay("workbench"), workbenchFromPackages],
     check: ["bash", "-c", "node --version && git --version && rg --version && python3 --version"],
+  },
+  {
+    name: "sshd",
+    tag: "moorage/sshd:latest",
+    purpose: "for the tests: the workbench with SSH servers and further login shells",
+    special: true,
+    ways: [sshdFromHost, dockerfileWay("sshd")],
+    check: ["sh", "-c", "sshd -V; dropbear -V && fish --version && tcsh --version && id sshd"],
   },
 ];
 
@@ -46,7 +54,7 @@ export interface ImageStatus {
 }
 
 export interface BuildImagesOptions {
-  /** Short names. @default all */
+  /** Short names. @default all but those that are built only by their names */
   readonly names?: readonly string[];
   /** Gets one short line per step. */
   readonly onProgress?: (message: string) => void;
@@ -95,7 +103,7 @@ export async function listImages(
 }
 
 function select(names: readonly string[] | undefined): readonly ImageRecipe[] {
-  if (names === undefined) return RECIPES;
+  if (names === undefined) return RECIPES.filter(({ special }) => !special);
   return names.map((name) => {
     const recipe = RECIPES.find((one) => one.name === name);
     if (recipe) return recipe;

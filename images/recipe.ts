@@ -7,6 +7,9 @@ import type Docker from "dockerode";
  */
 export type ImageVariant = "host" | "bootstrap" | "registry";
 
+/** Label of an image that tells which way it was made. */
+export const VARIANT_LABEL = "moorage.image.variant";
+
 export interface BuildContext {
   readonly docker: Docker;
   /** Labels that the finished image must carry. */
@@ -34,6 +37,8 @@ export interface ImageRecipe {
   readonly purpose: string;
   /** Tried in order; the first without an obstacle is taken. */
   readonly ways: readonly ImageWay[];
+  /** Built only when it is asked for by name. @default false */
+  readonly special?: boolean;
   /** A command that must end with 0 in a container of the image before it gets its name. */
   readonly check: readonly string[];
 }

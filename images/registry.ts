@@ -1,9 +1,9 @@
 /** The way for hosts that reach an image registry: pull a base and build the Dockerfile of this folder on it. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { Readable } from "node:stream";
 import type Docker from "dockerode";
 import { pack } from "tar-stream";
+import { buildDockerfile } from "./dockerfile.ts";
 import { engineEvents } from "./engine-stream.ts";
 import type { ImageWay } from "./recipe.ts";
 
@@ -25,21 +25,11 @@ export function dockerfileWay(name: string): ImageWay {
     async inputs() {
       return { dockerfile: await dockerfile() };
     },
-    async build({ docker, labels, onProgress, abortSignal }) {
-      const context = pack();
-      context.entry({ name: "Dockerfile" }, await dockerfile());
-      context.finalize();
-      const answer = await docker.buildImage(Readable.from(context), {
-        labels: { ...labels },
-        ...(abortSignal === undefined ? {} : { abortSignal }),
-      });
-      let id = "";
-      for await (const event of engineEvents(answer)) {
-        if (event.stream.startsWith("Step ")) onProgress(event.stream.trim());
-        if (event.builtId !== "") id = event.builtId;
-      }
-      if (id === "") throw new Error("The engine ended the build without an image id");
-      return id;
+    async build(context) {
+      const archive = pack();
+      archive.entry({ name: "Dockerfile" }, await dockerfile());
+      archive.finalize();
+      return buildDockerfile(archive, context);
     },
   };
 }

@@ -205,6 +205,11 @@ export const limits = {
   serveMaxCommands: 256,
   /** Ended commands of a served session whose logs can still be asked for. */
   serveKeptCommands: 64,
+  /**
+   * A client hears of its command after this at the latest, milliseconds, however slow the start is: well before it
+   * takes the silence for a loss.
+   */
+  serveFirstWordMs: 3_000,
   /** Log of one served command that is kept for replay, bytes; the oldest part goes first. */
   serveLogMaxBytes: 8 * 1024 * 1024,
   /** A served session that names no time of its own ends after this, milliseconds. */

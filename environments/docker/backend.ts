@@ -65,7 +65,8 @@ export class DockerBackend implements ShellBackend {
   /** The last container that a recovery made. */
   #remade: DockerContainer | null = null;
   #memory: OutOfMemory | null = null;
-  #sweep: Promise<unknown> = Promise.resolve();
+  #sweep: Promise<void> | null = null;
+  #sweepTimer: NodeJS.Timeout | undefined;
   #recovering: Promise<Recovery | null> | null = null;
   #lastRecovery: Recovery | null = null;
   #stopped = true;
@@ -118,7 +119,6 @@ export class DockerBackend implements ShellBackend {
   async start(onProgress: (progress: EnvironmentProgress) => void): Promise<void> {
     if (this.#container) return;
     this.#stopped = false;
-    if (this.#settings.attach === null) this.#sweepOrphans();
     const { egress } = this.#settings;
     if (typeof egress !== "string") {
       requireLocal(this.#client);
@@ -137,6 +137,8 @@ export class DockerBackend implements ShellBackend {
     } catch (error) {
       await this.#closeGate();
       throw error;
+    } finally {
+      if (this.#settings.attach === null) this.#sweepLater();
     }
   }
 
@@ -160,7 +162,7 @@ export class DockerBackend implements ShellBackend {
     const container = this.#container;
     this.#container = null;
     const work = [
-      this.#sweep,
+      this.#sweepTimer && this.#sweepOrphans(),
       this.#ownsPool ? this.#pool?.stop() : undefined,
       this.#release(container, options.keep),
       this.#closeGate(),
@@ -261,10 +263,20 @@ export class DockerBackend implements ShellBackend {
     await door?.close();
   }
 
-  /** In the background, so that a start does not wait for others' remains; `stop` does. */
-  #sweepOrphans(): void {
+  /** In the background, and after the first commands had the engine for themselves; `stop` waits for it. */
+  #sweepLater(): void {
+    this.#sweepTimer ??= setTimeout(() => this.#sweepOrphans(), SWEEP_DELAY_MS);
+    this.#sweepTimer.unref();
+  }
+
+  #sweepOrphans(): Promise<void> {
+    clearTimeout(this.#sweepTimer);
     // What cannot be removed now is removed by a later start or `moor reap`; it is no reason to fail this one.
-    this.#sweep = reapWith(this.#client).catch(() => {});
+    this.#sweep ??= reapWith(this.#client).then(
+      () => {},
+      () => {},
+    );
+    return this.#sweep;
   }
 
   async #recover(error: MoorageError): Promise<Recovery | null> {
@@ -361,6 +373,9 @@ export class DockerBackend implements ShellBackend {
     }
   }
 }
+
+/** How long others' remains wait after a start, milliseconds. */
+const SWEEP_DELAY_MS = 1_000;
 
 /** `processes` and `memory`: that limit is reached, as after a fork bomb or by files in memory. */
 type ContainerState = "works" | "paused" | "stopped" | "removed" | "broken" | Exhausted;

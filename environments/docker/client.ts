@@ -4,6 +4,7 @@
  */
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
+import { inspect } from "node:util";
 import type Dockerode from "dockerode";
 import { type ErrorCode, isMoorageError, MoorageError, type MoorageErrorOptions } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
@@ -112,6 +113,9 @@ function modemOptions(endpoint: DockerEndpoint): Dockerode.DockerOptions {
   const agent = tls
     ? new HttpsAgent({ keepAlive: false, rejectUnauthorized: tls.verify, ...material })
     : new HttpAgent({ keepAlive: false });
+  // The library prints the options of each request, with all that they lead to, for a log that nobody reads: every open
+  // connection and whoever listens to it, which takes seconds where there are dozens.
+  Object.assign(agent, { [inspect.custom]: () => "Agent" });
   const options = {
     socketPath: endpoint.socketPath ?? undefined,
     host: endpoint.host?.includes(":") ? `[${endpoint.host}]` : (endpoint.host ?? undefined),

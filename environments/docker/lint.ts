@@ -92,7 +92,8 @@ export function lintContainer(
     unsafe("capabilities", `it has the capability ${capability}`);
   for (const option of host.SecurityOpt ?? []) {
     const [, name = "", value = ""] = /^([a-z-]+)[=:](.*)$/i.exec(option) ?? [];
-    if (value === "unconfined" || (name === "label" && value === "disable"))
+    // With its privileges the engine switches labels off by itself: who accepts them has accepted that.
+    if (value === "unconfined" || (name === "label" && value === "disable" && !host.Privileged))
       unsafe(`unconfined-${name}`, `its ${name} confinement is switched off`);
   }
   // `systempaths=unconfined` is told only by its effect.

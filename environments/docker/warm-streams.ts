@@ -8,6 +8,7 @@
  */
 import type { Readable } from "node:stream";
 import { quote, quoteAll } from "../shell/quote.ts";
+import { LOGIN_AHEAD } from "../shell/script.ts";
 import type { ShellStream, StreamRequest } from "../shell/stream.ts";
 
 /** A warm shell that has not answered after this is given up, milliseconds. */
@@ -29,6 +30,7 @@ export class WarmStreams {
     const opened = await Promise.all(
       Array.from({ length: missing }, () => this.#open({ argv: ["/bin/sh"], env: {} })),
     );
+    for (const stream of opened) stream.stdin.write(LOGIN_AHEAD);
     if (this.#closed) await Promise.all(opened.map((stream) => stream.close()));
     else this.#ready.push(...opened);
   }
@@ -55,7 +57,10 @@ export class WarmStreams {
 /** One compound command, so that the shell has read all of it before it runs any. */
 function launchLine(request: StreamRequest): string {
   const exports = Object.entries(request.env).map(([name, value]) => `export ${name}=${quote(value)};`);
-  return `{ echo; ${exports.join(" ")} exec ${quoteAll(request.argv)}; }\n`;
+  const [program, option, text, ...rest] = request.argv;
+  // What is written for the same shell needs no second one.
+  const isOwn = program === "/bin/sh" && option === "-c" && text !== undefined && rest.length === 0;
+  return `{ echo; ${exports.join(" ")} ${isOwn ? `${text}\nexit` : `exec ${quoteAll(request.argv)}`}; }\n`;
 }
 
 async function answered(stream: ShellStream): Promise<boolean> {

@@ -101,6 +101,23 @@ function addressBytes(address: string): readonly number[] {
   });
 }
 
+/**
+ * IPv4 addresses that an IPv6 one carries, in any of its forms, whether or not a network obeys it.
+ *
+ * @param address in its one spelling
+ */
+export function embeddedAddresses(address: string): readonly string[] {
+  if (isIP(address) !== 6 || address.includes("%")) return [];
+  return EMBEDDING_LISTS.filter(({ range }) => range.contains(address)).map((form) =>
+    innerAddress(address, form),
+  );
+}
+
+function innerAddress(address: string, { at, inverted }: (typeof EMBEDDING_LISTS)[number]): string {
+  const bytes = addressBytes(address).slice(at, at + 4);
+  return bytes.map((byte) => (inverted ? byte ^ 0xff : byte)).join(".");
+}
+
 /** One spelling for each address: `::FFFF:1.2.3.4` and `0:0::ffff:102:304` become the same. */
 export function canonicalAddress(address: string): string {
   if (isIP(address) !== 6) return address;
@@ -121,10 +138,8 @@ export function specialAddress(address: string): string | null {
   if (special && special.kind !== "reserved") return special.kind;
   const embedding = EMBEDDING_LISTS.find(({ range }) => range.contains(address));
   if (embedding) {
-    const bytes = addressBytes(address).slice(embedding.at, embedding.at + 4);
-    const inner = bytes.map((byte) => (embedding.inverted ? byte ^ 0xff : byte)).join(".");
     // A relay of unknown owners stands between; the forms of one and the same address are as public as it is.
-    const kind = specialAddress(inner);
+    const kind = specialAddress(innerAddress(address, embedding));
     if (kind !== null) return `${embedding.kind} of ${kind}`;
     return embedding.kind === "IPv4-mapped" || embedding.kind === "NAT64" ? null : embedding.kind;
   }

@@ -45,7 +45,7 @@ server.listen({ port: Number(port), host: "127.0.0.1" }, () => console.log("open
 
 /**
  * Opens the port, hands the listener to its parent over their channel, so that no byte passes through it, and starts a
- * program whose end is its own. Arguments: port, program and its arguments, which get descriptors 0 to 5.
+ * program whose end is its own. Arguments: port, program and its arguments, which get descriptors 0 to 6.
  */
 export const HANDING_DOOR = `
 const net = require("node:net"), { spawn } = require("node:child_process"), { constants } = require("node:os");
@@ -58,7 +58,7 @@ server.listen({ port: Number(port), host: "127.0.0.1" }, () => {
     // From here on only the parent takes connections.
     server.close();
     process.disconnect();
-    const child = spawn(file, args, { stdio: [0, 1, 2, 3, 4, 5] }).once("error", fail);
+    const child = spawn(file, args, { stdio: [0, 1, 2, 3, 4, 5, 6] }).once("error", fail);
     child.once("exit", (code, signal) => process.exit(signal ? 128 + constants.signals[signal] : code));
   });
 });

@@ -9,7 +9,13 @@
  */
 import { MoorageError } from "../../src/errors.ts";
 import type { EgressPolicy } from "../base.ts";
-import { type AddressRange, canonicalAddress, makeRange, specialAddress } from "./addresses.ts";
+import {
+  type AddressRange,
+  canonicalAddress,
+  embeddedAddresses,
+  makeRange,
+  specialAddress,
+} from "./addresses.ts";
 import { formatHost, type Host, MalformedHost, parseAuthority, parseHost } from "./host.ts";
 
 const DEFAULT_PORTS = [80, 443];
@@ -91,12 +97,9 @@ export function compilePolicy(policy: EgressPolicy): CompiledPolicy {
   const judgeAddress = (text: string, port: number): Verdict => {
     if (kind === "open") return yes("open");
     const host = { kind: "address", host: canonicalAddress(text) } as const;
-    // A denied IPv4 range is denied in its mapped spelling too.
-    const spellings: Host[] = [host];
-    const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/.exec(host.host)?.[1];
-    if (mapped !== undefined) spellings.push({ kind: "address", host: mapped });
-    for (const spelling of spellings) {
-      const denial = find(deny, spelling, port, null);
+    // A denied IPv4 range is denied in whatever IPv6 carries it too: mapped, or through a NAT64.
+    for (const spelling of [host.host, ...embeddedAddresses(host.host)]) {
+      const denial = find(deny, { kind: "address", host: spelling }, port, null);
       if (denial) return no(`!${denial.text}`, null);
     }
     if (kind === "none") return no("none", null);

@@ -12,6 +12,7 @@ import type {
   Isolation,
 } from "../base.ts";
 import type { ShellStream, StreamEnd, StreamRequest } from "./stream.ts";
+import type { KnownShells } from "./worker.ts";
 
 /** What happened when a backend was asked to come back after a loss. */
 export interface Recovery {
@@ -49,7 +50,7 @@ export interface PlaceBackend {
   /** Says more about an exit code that the backend caused, such as 137 by a memory limit; null when it did not. */
   explainExit?(exitCode: number, startedAt: number): Promise<string | null>;
   /** Changes the egress policy of a living place. Missing where none can change. @see BaseEnvironment.setEgress */
-  setEgress?(policy: EgressPolicy): void;
+  setEgress?(policy: EgressPolicy): void | Promise<void>;
   /** What its egress policy decided so far; null where there is none. */
   egressReport?(): EgressReport | null;
   /** What a policy refused since `startedAt` (performance.now), for the notes of a command's result. */
@@ -60,6 +61,15 @@ export interface PlaceBackend {
 export interface ShellBackend extends PlaceBackend {
   /** Starts a program. @throws {MoorageError} the backend's own code when it provably did not start */
   openStream(request: StreamRequest): Promise<ShellStream>;
+  /** @default nothing is known */
+  readonly knownShells?: KnownShells;
+  /**
+   * What the login shell printed of its variables (`export -p`), where the place asks it beside the first shell;
+   * elsewhere the first shell asks it. Called once the place is up.
+   *
+   * @throws {MoorageError} when they could not be read, which keeps nothing from running
+   */
+  readLogin?(): Promise<string>;
 }
 
 /** A backend that can only run a program to its end, such as one behind an HTTP API. */

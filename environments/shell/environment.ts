@@ -25,9 +25,10 @@ import {
   type ShellSession,
 } from "../base.ts";
 import type { ScriptBackend, ShellBackend } from "./backend.ts";
+import { parseExports } from "./exports.ts";
 import { createFiles, FILE_LIBRARY } from "./files.ts";
 import { ownedOrphans } from "./left-behind.ts";
-import { loginDifference } from "./login.ts";
+import { loginDifference, loginProblem } from "./login.ts";
 import { OneShotShells } from "./one-shot.ts";
 import { OutputStore } from "./outputs.ts";
 import { WorkerPool } from "./pool.ts";
@@ -145,6 +146,7 @@ class ShellEnvironment extends BaseEnvironment {
       environmentId: this.id,
       markerName: this.#markerName,
       workspace: () => this.workspace,
+      joinsWaits: !("openStream" in backend),
       variables: async (session) => {
         const state = session instanceof Session ? await session.state() : await this.#freshState();
         return { cwd: state.cwd, variables: state.variables };
@@ -266,11 +268,26 @@ class ShellEnvironment extends BaseEnvironment {
   }
 
   async #start(): Promise<void> {
+    // While the place comes up; who runs something there is told of a failure.
+    this.#outputStore.prepare().catch(() => {});
     await this.#backend.start((progress) => this.#options.onProgress?.(progress));
     const worker = await this.#users.acquire();
-    this.#facts ??= worker.facts;
     if (worker.loginProblem !== null) this.#pendingNotes.push(worker.loginProblem);
+    this.#facts ??= { ...worker.facts, login: worker.facts.login ?? (await this.#readLogin()) };
     this.#users.release(worker);
+  }
+
+  /** Null where the first shell reads it, and where it could not be read, which the next result tells. */
+  async #readLogin(): Promise<WorkerFacts["login"]> {
+    const backend = this.#backend;
+    if (!("openStream" in backend) || !backend.readLogin) return null;
+    try {
+      return parseExports(await backend.readLogin());
+    } catch (error) {
+      if (!isMoorageError(error)) throw error;
+      this.#pendingNotes.push(loginProblem(error));
+      return null;
+    }
   }
 
   async #stop(): Promise<void> {
@@ -342,7 +359,7 @@ class ShellEnvironment extends BaseEnvironment {
   #makePool(kind: "user" | "system"): WorkerPool {
     return new WorkerPool({
       prefix: `${this.#prefix}.${kind === "user" ? "u" : "s"}`,
-      login: kind === "user" && (this.#backend.readsLogin ?? true),
+      login: kind === "user" && (this.#backend.readsLogin ?? true) && !("readLogin" in this.#backend),
       open: (id, login) => this.#openWorker(kind, id, login),
       maxIdle: kind === "user" ? IDLE_USER_SHELLS : IDLE_SYSTEM_SHELLS,
     });
@@ -364,6 +381,7 @@ class ShellEnvironment extends BaseEnvironment {
       login,
       shell: this.#options.shell ?? "auto",
       library: "",
+      known: backend.knownShells,
       // When its stream ends unasked, the orchestrator is gone or out of reach, and commands have nobody to answer to.
       ...(kind === "system" && {
         library: FILE_LIBRARY + RENAME_ASSISTANT,

@@ -204,7 +204,8 @@ __moor_binary() {
 }
 
 # __moor_lines PATH FIRST LIMIT MAX HASHMAX: real path, NUL, status, line count, first line, hash or -, newline,
-# lines, cut after MAX + 1 bytes. Lines of a binary file too large for a hash are not counted: that takes long. No line is ever held in memory by the programs used, so length does not matter.
+# lines, cut after MAX + 1 bytes. Lines of a binary file too large for a hash are not counted: that takes long. No line
+# is ever held in memory by the programs used, so length does not matter.
 __moor_lines() {
   __moor_file "$1"
   first=$2 limit=$3 max=$4 hash_max=$5 IFS=' '

@@ -167,7 +167,7 @@ function lineStarts(bytes: Buffer): readonly number[] {
 }
 
 function runOptions(maxBytes: number, abortSignal: AbortSignal | undefined): SystemRunOptions {
-  return { maxBytes: maxBytes + SURROUNDINGS_BYTES, ...(abortSignal && { abortSignal }) };
+  return { repeatable: true, maxBytes: maxBytes + SURROUNDINGS_BYTES, ...(abortSignal && { abortSignal }) };
 }
 
 function checkInteger(name: string, value: number): void {

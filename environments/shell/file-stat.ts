@@ -50,6 +50,7 @@ export async function statFile(
     cwd: options.cwd,
     command: "__moor_status",
     args: [options.follow === false ? "-" : "follow"],
+    options: { repeatable: true },
   });
   const [, rest] = takeField(output);
   const end = rest.indexOf(10);
@@ -69,6 +70,7 @@ export async function listFolder(
     cwd: options.cwd,
     command: "__moor_list",
     args: [],
+    options: { repeatable: true },
   });
   const names: string[] = [];
   const take = (): string => {
@@ -121,6 +123,7 @@ export async function realPathOf(
     cwd: options.cwd,
     command: "__moor_real",
     args: ["follow"],
+    options: { repeatable: true },
   });
   return output.toString().replace(/(?<=.)\/\.$/, "");
 }

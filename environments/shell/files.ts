@@ -26,7 +26,7 @@ export function createFiles(system: SystemShell, facts: { workspace: () => strin
     system,
     workspace: facts.workspace,
     ready: () => {
-      ready ??= system.run(":").then(
+      ready ??= system.run(":", { repeatable: true }).then(
         () => undefined,
         (error) => {
           ready = null;

@@ -1,4 +1,5 @@
 /** Which of the processes that were just adopted by init belong to a worker, or hold its streams. */
+import { childrenScript } from "./script.ts";
 import type { SystemShell } from "./stream.ts";
 import type { CallEnd, CallWorker } from "./worker.ts";
 
@@ -19,9 +20,9 @@ function lookAgain(reaper: string, shellPid: number | null): string {
   return `since=0 rounds=0
 ${since}
 while [ "$gone" ] && [ $rounds -lt 10 ]; do
-  gone= rounds=$((rounds + 1)) all=
-  read -r all </proc/${reaper}/task/${reaper}/children
-  for p in $all; do
+  gone= rounds=$((rounds + 1)) __moor_a=
+  ${childrenScript(reaper)}
+  for p in $__moor_a; do
     case $known in *" $p "*) continue ;; esac
     known="$known$p "
     IFS= read -r s </proc/$p/stat || { gone=1; continue; }
@@ -59,7 +60,7 @@ look() {
 ${reaper === null ? "" : lookAgain(reaper, stream)}
 } 2>/dev/null
 :`;
-  const { stdout } = await system.run(script);
+  const { stdout } = await system.run(script, { repeatable: true });
   const found = stdout
     .toString("latin1")
     .split("\n")

@@ -32,3 +32,8 @@ export function loginDifference(
   if (ownPath && loginPath) merged.set("PATH", mergePath(ownPath, loginPath));
   return difference(own, merged);
 }
+
+/** What a result says when there are none of its variables. */
+export function loginProblem(error: Error): string {
+  return `The login shell's variables could not be read (${error.message}); commands run without them`;
+}

@@ -7,6 +7,7 @@ import { isUtf8 } from "node:buffer";
 import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
+import { setDeadline } from "../deadline.ts";
 import type { ScriptRequest } from "./backend.ts";
 import { parseExports, parseState } from "./exports.ts";
 import { FILE_LIBRARY } from "./files.ts";
@@ -114,7 +115,7 @@ export class OneShotShells {
     let noise = "";
     const argv = onceArgv(this.#options.shell, { loginNonce, encoded: false });
     const running = this.#options.run({
-      argv: [...argv, "", helloScript(nonce, ""), "", "", ""],
+      argv: [...argv, "", helloScript(nonce, { library: "" }), "", "", ""],
       env: {},
       files: [],
       onData: (stream, chunk) => {
@@ -129,14 +130,11 @@ export class OneShotShells {
     });
     const failure = (code: "SHELL_MISSING" | "ENVIRONMENT_UNAVAILABLE", why: string): MoorageError =>
       new MoorageError(code, `Cannot open a shell: ${why}`, { details: { phase: "hello" } });
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(
-        () => reject(failure("ENVIRONMENT_UNAVAILABLE", `no answer within ${timeoutMs} ms`)),
-        timeoutMs,
-      );
-    });
-    const end = await Promise.race([running, late]).finally(() => clearTimeout(timer));
+    const late = Promise.withResolvers<never>();
+    const cancel = setDeadline(timeoutMs, () =>
+      late.reject(failure("ENVIRONMENT_UNAVAILABLE", `no answer within ${timeoutMs} ms`)),
+    );
+    const end = await Promise.race([running, late.promise]).finally(cancel);
     if (end.lost) throw end.lost;
     if (fields === null) {
       throw failure("SHELL_MISSING", `/bin/sh ended with code ${end.exitCode}: ${noise.trim()}`);

@@ -79,6 +79,7 @@ export class WorkerPool {
       void worker.close();
     } else {
       this.#idle.push(worker);
+      if (worker.prepare) setImmediate(() => this.#idle.includes(worker) && worker.prepare?.());
     }
   }
 

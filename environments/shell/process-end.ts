@@ -28,14 +28,14 @@ export async function killProcess(
 : >"$folder/killed"
 printf '%s' "$pid"`,
   );
-  const { exitCode, stdout } = await system.run(script);
+  const { exitCode, stdout } = await system.run(script, { repeatable: true });
   if (exitCode === 2) throw new MoorageError("PROCESS_MISSING", `Cannot end ${id}: its record is gone`);
   const pid = Number(stdout.toString());
   const leader = pid > 0 ? { pids: [pid], sincePid: pid } : {};
   const survivors = await endTree(system, { marker: markerOf(id), ...leader });
   if (survivors.length > 0) return survivors;
   if (pid > 0) await waitFor(system, folder, { timeoutMs: SETTLE_MS });
-  await system.run(recordScript(folder, endKeepers('"$folder"')));
+  await system.run(recordScript(folder, endKeepers('"$folder"')), { repeatable: true });
   return [];
 }
 
@@ -80,7 +80,7 @@ done`;
 
 /** All processes that have a record, oldest first, after removing what ended longer ago than the retention. */
 export async function listProcesses(system: SystemShell, folder: string): Promise<ProcessInfo[]> {
-  const { stdout } = await system.run(recordScript(folder, LIST));
+  const { stdout } = await system.run(recordScript(folder, LIST), { repeatable: true });
   return parseRecords(stdout).sort((a, b) => (`${a.startedAt} ${a.id}` < `${b.startedAt} ${b.id}` ? -1 : 1));
 }
 

@@ -1,6 +1,4 @@
 /** Reads the log of a background process by bytes, never cutting a UTF-8 sequence. */
-
-import { MoorageError } from "../../src/errors.ts";
 import type { LogSlice } from "../base.ts";
 import { recordScript } from "./process-record.ts";
 import type { SystemShell } from "./stream.ts";
@@ -12,22 +10,20 @@ const SLACK = 3;
 const BLOCK = 65_536;
 
 /**
+ * Null when there is no such process.
+ *
  * @param offset first byte; negative counts from the end. One inside a sequence moves to the next one
  * @param maxBytes at least one sequence is given when there is one, so that reading always goes on
- * @param whole whether nothing more can come, so that a sequence cut at the end is given as it is
  */
 export async function readLog(
   system: SystemShell,
   folder: string,
-  {
-    offset,
-    maxBytes,
-    whole,
-  }: { readonly offset: number; readonly maxBytes: number; readonly whole: boolean },
-): Promise<LogSlice> {
+  { offset, maxBytes }: { readonly offset: number; readonly maxBytes: number },
+): Promise<LogSlice | null> {
   const script = recordScript(
     folder,
-    `set -- $(ls -ln "$folder/log") || exit 3
+    `look "$folder" || exit 3
+set -- $(ls -ln "$folder/log") || exit 3
 size=$5 first=${offset}
 [ "$first" -ge 0 ] || first=$((size + first))
 [ "$first" -ge 0 ] || first=0
@@ -36,14 +32,16 @@ from=$((first - ${SLACK}))
 [ "$from" -ge 0 ] || from=0
 block=$((from / ${BLOCK}))
 blocks=$(((from + ${maxBytes + 3 * SLACK}) / ${BLOCK} - block + 1))
-printf '%s %s %s\\n' "$size" "$first" "$((block * ${BLOCK}))"
+printf '%s %s %s %s\\n' "$size" "$first" "$((block * ${BLOCK}))" "$status"
 exec dd if="$folder/log" bs=${BLOCK} skip="$block" count="$blocks" 2>/dev/null`,
   );
-  const { stdout, exitCode } = await system.run(script);
+  const { stdout, exitCode } = await system.run(script, { repeatable: true });
   const end = stdout.indexOf(0x0a);
-  if (end < 0 || exitCode === 3)
-    throw new MoorageError("PROCESS_MISSING", "Cannot read the log: its record is gone");
-  const [size = 0, first = 0, base = 0] = stdout.subarray(0, end).toString().split(" ").map(Number);
+  if (end < 0 || exitCode === 3) return null;
+  const words = stdout.subarray(0, end).toString().split(" ");
+  const [size = 0, first = 0, base = 0] = words.slice(0, 3).map(Number);
+  // Where nothing more can come, a sequence that is cut at the end is given as it is.
+  const whole = words[3] !== "running";
   return cut(stdout.subarray(end + 1), { size, first, base, maxBytes, whole });
 }
 

@@ -101,7 +101,9 @@ async function scan(
   request: FindRequest,
   { step, ...memory }: Memory & { readonly step: string },
 ): Promise<Memory & { readonly processes: LeftProcess[] }> {
-  const run = (search: Search) => system.run(`${preamble(request, memory, search)}\n${step}`);
+  // What is asked to end twice ends no more than once.
+  const run = (search: Search) =>
+    system.run(`${preamble(request, memory, search)}\n${step}`, { repeatable: true });
   const search = usesGrep(system, request) && memory.clear === "" ? "grep" : "builtin";
   const found = await run(search);
   // A program could not be started, perhaps because nothing more can be forked.

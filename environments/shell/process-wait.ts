@@ -13,7 +13,7 @@ import { quote } from "./quote.ts";
 import type { SystemShell } from "./stream.ts";
 
 /** Longest single run, milliseconds; a longer wait is several. */
-const RUN_MS = 300_000;
+export const RUN_MS = 300_000;
 /** Characters of the log that a pattern can reach back over. */
 const WINDOW_CHARS = 65_536;
 
@@ -55,7 +55,10 @@ export async function waitFor(
     });
     try {
       const end = await Promise.race([running, early.promise]);
-      if (end === "early") release(system, running, stop);
+      if (end === "early") {
+        running.catch(() => undefined); // nobody waits for it
+        releaseWait(system, stop);
+      }
       if (scanner && scanner.match !== null) return { reason: "log", match: scanner.match };
       if (end === "early") return { reason: "aborted", match: null };
       const reason = OUTCOMES[end.exitCode as keyof typeof OUTCOMES];
@@ -72,8 +75,7 @@ export async function waitFor(
 }
 
 /** Lets a waiting script end. It also ends when its record or its environment goes, so failures do not matter. */
-function release(system: SystemShell, running: Promise<unknown>, stop: string): void {
-  running.catch(() => undefined);
+export function releaseWait(system: SystemShell, stop: string): void {
   system.run(`: >${quote(stop)}`).catch(() => undefined);
 }
 
@@ -153,10 +155,11 @@ const LISTENING = `listening() {
 
 /** Whether something inside the environment listens on this TCP port. */
 export async function isListening(system: SystemShell, port: number): Promise<boolean> {
-  const { exitCode } = await system.run(`IFS=' 	
+  const script = `IFS=' 	
 '
 ${LISTENING}
-listening ${portHex(port)} ${port}`);
+listening ${portHex(port)} ${port}`;
+  const { exitCode } = await system.run(script, { repeatable: true });
   return exitCode === 0;
 }
 

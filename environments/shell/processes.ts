@@ -12,6 +12,7 @@ import type {
   ShellSession,
 } from "../base.ts";
 import { endProcesses, killProcess, listProcesses } from "./process-end.ts";
+import { JoinedWaits } from "./process-ends.ts";
 import { launch } from "./process-launch.ts";
 import { LOG_DEFAULT_BYTES, readLog } from "./process-log.ts";
 import { parseRecords, recordScript, recordsFolder } from "./process-record.ts";
@@ -27,6 +28,8 @@ export interface ProcessesFacts {
   /** Variable that marks what a worker started. */
   readonly markerName: string;
   readonly workspace: () => string;
+  /** Whether waits share requests, since each request costs much more than a look at a process. */
+  readonly joinsWaits: boolean;
   /** cwd and variables, one byte a character, of a session, or of a fresh one. */
   readonly variables: (
     session: ShellSession | undefined,
@@ -47,8 +50,9 @@ export interface ShellProcesses extends EnvironmentProcesses {
 export function createProcesses(system: SystemShell, facts: ProcessesFacts): ShellProcesses {
   const list = async (): Promise<readonly ProcessInfo[]> =>
     listProcesses(system, await recordsFolder(system));
+  const waits = facts.joinsWaits ? new JoinedWaits(system) : null;
   const handle = async (id: string): Promise<EnvironmentProcess> =>
-    new ShellProcess(system, `${await recordsFolder(system)}/${id}`, id);
+    new ShellProcess(system, `${await recordsFolder(system)}/${id}`, id, waits);
 
   const start = async (command: Command, options: ProcessOptions = {}): Promise<EnvironmentProcess> => {
     checkCommand(command);
@@ -134,16 +138,18 @@ class ShellProcess implements EnvironmentProcess {
   readonly id: string;
   readonly #system: SystemShell;
   readonly #folder: string;
+  readonly #waits: JoinedWaits | null;
 
-  constructor(system: SystemShell, folder: string, id: string) {
+  constructor(system: SystemShell, folder: string, id: string, waits: JoinedWaits | null) {
     this.#system = system;
     this.#folder = folder;
+    this.#waits = waits;
     this.id = id;
   }
 
   async info(): Promise<ProcessInfo> {
     const script = recordScript(this.#folder, 'show "$folder"\nfolder=${folder%/*}\nsizes');
-    const { stdout } = await this.#system.run(script);
+    const { stdout } = await this.#system.run(script, { repeatable: true });
     const [info] = parseRecords(stdout);
     if (info) return info;
     throw this.#missing();
@@ -152,8 +158,9 @@ class ShellProcess implements EnvironmentProcess {
   async log(options: { readonly offset?: number; readonly maxBytes?: number } = {}) {
     const { offset = 0, maxBytes = LOG_DEFAULT_BYTES } = options;
     checkSlice({ offset, maxBytes });
-    const { status } = await this.info();
-    return readLog(this.#system, this.#folder, { offset, maxBytes, whole: status !== "running" });
+    const slice = await readLog(this.#system, this.#folder, { offset, maxBytes });
+    if (slice) return slice;
+    throw this.#missing();
   }
 
   write(data: string | Uint8Array): Promise<void> {
@@ -191,9 +198,14 @@ if [ "\${group:-0}" = "$pid" ] || [ "\${terminal:-0}" -gt 0 ]; then kill -${name
 
   async wait(condition: Parameters<EnvironmentProcess["wait"]>[0] = {}) {
     checkCondition(condition);
-    const { reason, match } = await waitFor(this.#system, this.#folder, condition);
+    const { port, logPattern } = condition;
+    const isForEnd = port === undefined && logPattern === undefined;
+    const { reason, match, info } =
+      this.#waits && isForEnd
+        ? await this.#waits.wait(this.#folder.slice(0, this.#folder.lastIndexOf("/")), this.id, condition)
+        : { ...(await waitFor(this.#system, this.#folder, condition)), info: null };
     if (reason === "missing") throw this.#missing();
-    return { reason, match, info: await this.info() };
+    return { reason, match, info: info ?? (await this.info()) };
   }
 
   #missing(): MoorageError {

@@ -78,6 +78,8 @@ export interface RunOutcome {
   readonly dump: StateDump | null;
   /** Null when the call ended before it had one. */
   readonly worker: CallWorker | null;
+  /** Folder used because the session's is gone, one byte a character; null otherwise. */
+  readonly movedTo: string | null;
 }
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
@@ -323,13 +325,23 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
       const acquired = await acquireUnlessStopped(host, watcher.fired);
       if (typeof acquired === "string") {
         const result = { ...abortedResult(fromBytes(state.cwd)), aborted: false, [acquired]: true, notes };
-        return { result: { ...result, durationMs: performance.now() - startedAt }, dump: null, worker: null };
+        return {
+          result: { ...result, durationMs: performance.now() - startedAt },
+          dump: null,
+          worker: null,
+          movedTo: null,
+        };
       }
       notes.push(...acquired.notes);
       const { worker } = acquired;
       if (options.abortSignal?.aborted || request.abortSignals.some(({ aborted }) => aborted)) {
         host.pool.release(worker);
-        return { result: { ...abortedResult(fromBytes(state.cwd)), notes }, dump: null, worker };
+        return {
+          result: { ...abortedResult(fromBytes(state.cwd)), notes },
+          dump: null,
+          worker,
+          movedTo: null,
+        };
       }
       const captures = new Captures(options, host.outputs);
       let listenerError: unknown = null;
@@ -402,7 +414,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
           processId,
           notes,
         };
-        return { result, dump: null, worker };
+        return { result, dump: null, worker, movedTo: null };
       }
 
       let end: CallEnd | "late";
@@ -464,7 +476,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
         processId: null,
         notes,
       };
-      return { result, dump: stopped ? null : end.dump, worker };
+      return { result, dump: stopped ? null : end.dump, worker, movedTo: stopped ? null : end.movedTo };
     }
   } finally {
     watcher.dispose();

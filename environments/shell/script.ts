@@ -56,7 +56,7 @@ function frame(nonce: string, kind: string, body = ""): string {
  * from the first line of a command, as they do in `bash -c`; a shell that reads a script cannot be told to start anew.
  */
 const BASH_LOOP =
-  'while IFS= read -r __moor_n && LC_ALL=C IFS= read -r -N "$__moor_n" __moor_c; do eval "$__moor_c"; done';
+  'while IFS= read -r __moor_n; do case $__moor_n in c*) LC_ALL=C IFS= read -r -N "${__moor_n#c}" __moor_c; continue;; esac; LC_ALL=C IFS= read -r -N "$__moor_n" __moor_c || break; eval "$__moor_c"; done';
 
 /**
  * A text as the shell takes it from its stream. bash reads its number of bytes first, since it takes a text of
@@ -66,29 +66,57 @@ export function wire(shell: ShellKind, text: string): string {
   return shell === "bash" ? `${text.length}\n${text}` : `${text}\n`;
 }
 
+/** A text for the subshell of `readyScript`; the loop behind it drops one that comes too late for that. */
+export function wireReady(text: string): string {
+  return `c${text.length}\n${text}`;
+}
+
 /**
  * First program of a stream: the best shell there is, told by no file of the user's. With a login nonce it first
  * has a login shell print its variables, whose own output goes nowhere.
  */
 export function bootArgv(kind: ShellKind | "auto", loginNonce: string | null): string[] {
-  const bash = `exec bash --noprofile --norc -c ${quote(BASH_LOOP)}`;
+  const bash = `exec ${quoteAll(BASH_BOOT_ARGV)}`;
   const pick = {
     auto: `command -v bash >/dev/null 2>&1 && ${bash}\nexec sh`,
     bash,
     sh: "exec sh",
   }[kind];
   const login = loginNonce
-    ? `l=${kind === "sh" ? "sh" : "bash"}; command -v "$l" >/dev/null 2>&1 || l=sh
-exec 9>&2
+    ? `exec 9>&2
 printf '\\000${loginNonce}${FRAME.login}' >&9
-"$l" -l -c 'export -p >&9' </dev/null >/dev/null 2>/dev/null
+${
+  kind === "sh"
+    ? loginScript(kind, 9)
+    : `if [ "\${__moor_login-}" ]; then printf %s "$__moor_login" >&9; else
+${loginScript(kind, 9)}
+fi`
+}
 printf '\\000${loginNonce};' >&9
 exec 9>&-
 `
     : "";
-  // Variables that would make the shell read files or change its grammar are given back to commands, not to it.
-  return ["/bin/sh", "-c", `${login}unset BASH_ENV ENV POSIXLY_CORRECT\n${pick}`];
+  return ["/bin/sh", "-c", `${login}unset ${STARTUP_VARIABLES.join(" ")}\n${pick}`];
 }
+
+/** They make a shell read files or change its grammar, so none of ours is started with them. */
+export const STARTUP_VARIABLES: readonly string[] = ["BASH_ENV", "ENV", "POSIXLY_CORRECT"];
+
+/** `bootArgv` where bash is known to be there and no variable of `STARTUP_VARIABLES` is set: one program instead of two. */
+export const BASH_BOOT_ARGV: readonly string[] = ["bash", "--noprofile", "--norc", "-c", BASH_LOOP];
+
+/**
+ * Statements that have a login shell write its variables to a descriptor.
+ *
+ * @param session whether it leads a session of its own, which takes util-linux
+ */
+export function loginScript(kind: ShellKind | "auto", descriptor: number, session = false): string {
+  return `__moor_l=${kind === "sh" ? "sh" : "bash"}; command -v "$__moor_l" >/dev/null 2>&1 || __moor_l=sh
+${session ? "setsid " : ""}"$__moor_l" -l -c 'export -p >&${descriptor}' </dev/null >/dev/null 2>/dev/null`;
+}
+
+/** For a shell that will run the text of `bootArgv` later: reads the login shell's variables ahead. */
+export const LOGIN_AHEAD = `__moor_login=$({ ${loginScript("auto", 9)}; } 9>&1)\n`;
 
 /**
  * Variables that bring a call where its text must not stand in a command line, which every user of the machine can
@@ -131,7 +159,7 @@ const LIVE_BASE64 =
  */
 export function onceArgv(kind: ShellKind | "auto", { loginNonce, encoded }: OnceOptions): string[] {
   const [, , boot = ""] = bootArgv(kind, loginNonce);
-  const prepare = boot.slice(0, boot.lastIndexOf("unset BASH_ENV"));
+  const prepare = boot.slice(0, boot.lastIndexOf(`unset ${STARTUP_VARIABLES.join(" ")}`));
   const words = '"$1" "$2" "$4" "$5"';
   const start = encoded ? "" : "exec ";
   const pipe = encoded ? ` | ${encoded === "live" ? LIVE_BASE64 : "base64"}` : "";
@@ -139,7 +167,7 @@ export function onceArgv(kind: ShellKind | "auto", { loginNonce, encoded }: Once
   const sh = `${start}sh -c ${quote(ONCE)} sh ${words}${pipe}`;
   const pick =
     kind === "auto" ? `if command -v bash >/dev/null 2>&1; then ${bash}; else ${sh}; fi` : { bash, sh }[kind];
-  const script = `${prepare}unset BASH_ENV ENV POSIXLY_CORRECT
+  const script = `${prepare}unset ${STARTUP_VARIABLES.join(" ")}
 if [ -n "$3" ]; then exec <"$3"; rm -f -- "$3"; fi
 ${pick}`;
   return ["/bin/sh", "-c", script, "sh"];
@@ -161,17 +189,26 @@ ${ONCE}`;
   return ["bash", "--noprofile", "--norc", "-c", script, "bash"];
 }
 
-/**
- * Sets the descriptors up, defines `library`, finds by an orphan of its own who adopts orphans here, and says hello.
- */
-export function helloScript(nonce: string, library: string, atLoss?: string): string {
+export interface Hello {
+  /** Shell functions defined once. */
+  readonly library: string;
+  /** Script that the shell runs when its stream ends. */
+  readonly atLoss?: string | undefined;
+  /** Who adopts orphans here, where that is known. @default found by an orphan of its own */
+  readonly reaper?: string | undefined;
+}
+
+const FIND_REAPER = `__moor_r=$( ( IFS=' ' read -r m l </proc/self/stat; ( i=0 p=
+while [ "$i" -lt 5000 ]; do i=$((i + 1)); IFS= read -r l </proc/self/stat || break; l=\${l##*) }; l=\${l#? }; p=\${l%% *}; [ "$p" = "$m" ] || break; done
+printf %s "$p" ) & ) )`;
+
+/** Sets the descriptors up, defines the library, finds who adopts orphans here, and says hello. */
+export function helloScript(nonce: string, { library, atLoss, reaper }: Hello): string {
   return `unset __moor_c __moor_n BASH_EXECUTION_STRING
 exec 8>&1 9>&2 >/dev/null 2>/dev/null
 ${library}
 ${atLoss === undefined ? "" : `trap ${quote(`( ${atLoss}\n) </dev/null 8>&- 9>&-`)} EXIT`}
-{ __moor_r=$( ( IFS=' ' read -r m l </proc/self/stat; ( i=0 p=
-while [ "$i" -lt 5000 ]; do i=$((i + 1)); IFS= read -r l </proc/self/stat || break; l=\${l##*) }; l=\${l#? }; p=\${l%% *}; [ "$p" = "$m" ] || break; done
-printf %s "$p" ) & ) )
+{ ${reaper === undefined ? FIND_REAPER : `__moor_r=${reaper}`}
 __moor_a=; ${childrenScript("$__moor_r")}; [ -r /proc/$__moor_r/task/$__moor_r/children ] || __moor_r=
 __moor_u=\${UID-}; [ "$__moor_u" ] || __moor_u=$(id -u)
 printf '\\000${nonce}${FRAME.hello}%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000' "\${BASH_VERSION-}" "$$" "\${HOME-}" "$PWD" "$__moor_u" "$__moor_r" "$__moor_a" >&9
@@ -205,6 +242,8 @@ export interface CallScript {
   readonly reaper: string | null;
   /** Whether the shell ends with the call, so that nobody can ask later what its descriptors were. @default false */
   readonly once?: boolean;
+  /** Whether the text is for the subshell of `readyScript`, in bash. @default false */
+  readonly ready?: boolean;
 }
 
 /** One word on one line: in bash, text after it keeps its line number. */
@@ -334,20 +373,36 @@ function epilogue({ shell, calm, dump, restricts }: Ending): string {
 const LISTS_TRAPS = /\btrap[ \t]*(?:-p\b|$|[;&|)}<>\n])/;
 
 /**
- * Gathers the children of a process in `__moor_a`. The kernel leaves one out when another is gone in the middle of
+ * Statements that gather the children of a process in `__moor_a`. The kernel leaves one out when another is gone in the middle of
  * the list; that other is then missing in the next one, so two equal lists are whole.
  */
-function childrenScript(pid: string): string {
+export function childrenScript(pid: string): string {
   return `__moor_l=- __moor_k= __moor_i=0; while [ "$__moor_k" != "$__moor_l" ] && [ "$__moor_i" -lt 20 ]; do __moor_l=$__moor_k __moor_k= __moor_i=$((__moor_i + 1)); read -r __moor_k </proc/${pid}/task/${pid}/children; [ "$__moor_k" = "$__moor_l" ] || __moor_a="$__moor_a$__moor_k "; done`;
 }
 
 /** Ends a call: the exit code with the children of the one who adopts our orphans, and an end on each stream. */
-function endScript({ nonce, secret, reaper, once }: CallScript): string {
+function endScript({
+  nonce,
+  secret,
+  reaper,
+  once,
+}: Pick<CallScript, "nonce" | "secret" | "reaper" | "once">): string {
   // The shell's own stderr goes nowhere, so a list that cannot be read is an empty one.
   const look = reaper === null ? "" : `${childrenScript(reaper)}; `;
   return `__moor_e=$? __moor_a= __moor_h=; ${look}${once && reaper !== null ? HOLDERS : ""}printf '\\000${nonce}${FRAME.end}${secret}\\000%s\\000%s\\000%s\\000${nonce};' "$__moor_e" "$__moor_a" "$__moor_h" >&8
 printf '\\000${nonce}${FRAME.end}${secret}\\000${nonce};' >&9
 unset __moor_e __moor_a __moor_k __moor_l __moor_i __moor_h`;
+}
+
+/**
+ * Has bash fork the subshell of its next call before that call is known, so that the fork costs nobody time. It waits
+ * for a text by `wireReady`, runs that, and its end is told as that of any call; so is its end without one.
+ */
+export function readyScript(call: Pick<CallScript, "nonce" | "secret" | "reaper">): string {
+  return `{ unset __moor_c __moor_n; ( IFS= read -r __moor_n && LC_ALL=C IFS= read -r -N "\${__moor_n#c}" __moor_c || exit; eval "$__moor_c"
+)
+${endScript(call)}
+}`;
 }
 
 /** Which of the reaper's new children hold an output of this shell: a child may have cleared its variables. */
@@ -417,19 +472,15 @@ ${dump ? epilogue(ending) : ""}`;
   const forget = shell === "bash" ? "unset __moor_c __moor_n; " : "";
   // The standard input is asked for before its reader starts: a command that ends at once writes its state beside it,
   // and a frame in the middle of another is lost.
-  const text =
-    call.stdinBytes === null
-      ? `{ ${forget}( ${body}
-) </dev/null
-${endScript(call)}
-}`
-      : `{ ${forget}printf ${frame(nonce, FRAME.stdin)} >&9; head -c ${call.stdinBytes} | { ( ${body}
+  const withInput = `printf ${frame(nonce, FRAME.stdin)} >&9; head -c ${call.stdinBytes} | { ( ${body}
 )
 __moor_e=$?
 cat >/dev/null
 exit $__moor_e
-}
-${endScript(call)}
 }`;
+  const subshell = call.stdinBytes === null ? `( ${body}\n) </dev/null` : withInput;
+  const text = call.ready
+    ? `${forget}${call.stdinBytes === null ? `exec </dev/null; ${body}` : withInput}`
+    : `{ ${forget}${subshell}\n${endScript(call)}\n}`;
   return { setup: inline ? null : `__moor_s=${quote(exported)} __moor_d=${quote(defined)}`, call: text };
 }

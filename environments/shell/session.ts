@@ -3,6 +3,7 @@ import { randomBytes } from "node:crypto";
 import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import type { Command, ExecOptions, ExecResult, ShellSession } from "../base.ts";
 import type { StateDump } from "./exports.ts";
+import { isPlain } from "./plain.ts";
 import {
   abortedResult,
   checkCommand,
@@ -74,6 +75,8 @@ export class Session implements ShellSession {
   #state: ShellState | null = null;
   /** Whether a call has run, so that the first folder was there. */
   #entered = false;
+  /** Whether the state was read back once: a fresh shell may have functions from its variables. */
+  #wasRead = false;
   #queue: Promise<unknown> = Promise.resolve();
 
   constructor(
@@ -134,6 +137,7 @@ export class Session implements ShellSession {
       if (!isMoorageError(error, "INTERNAL") || error.details.unrestored !== true) throw error;
       const { cwd, oldCwd } = await this.state();
       this.#state = { ...(await this.#fresh()), cwd, oldCwd };
+      this.#wasRead = false;
       const result = await this.#execOnce(command, options);
       const note = "The session's variables, functions and aliases could not be brought back and are dropped";
       return { ...result, notes: [note, ...result.notes] };
@@ -147,18 +151,21 @@ export class Session implements ShellSession {
       throw new MoorageError("SESSION_CLOSED", `Cannot run: session ${this.id} is closed`);
     if (options.abortSignal?.aborted) return abortedResult(this.cwd);
     const state = await this.state();
+    const plain = this.#wasRead && typeof command === "string" && isPlain(command, state);
     const atStart = !this.#entered && this.#start.cwd !== undefined && options.cwd === undefined;
-    const { result, dump, worker } = await this.#host.run({
+    const { result, dump, worker, movedTo } = await this.#host.run({
       command,
       // The folder that the session was opened for must be there; one that it went to may be gone.
       options: atStart ? { ...options, cwd: fromBytes(state.cwd) } : options,
       abortSignals: [this.#closing.signal],
       state,
       base: fromBytes(state.cwd),
-      dump: true,
+      dump: !plain,
     });
+    if (plain && movedTo !== null) this.#state = { ...state, cwd: movedTo };
     if (!dump || !worker) return result;
     this.#entered = true;
+    this.#wasRead = true;
     const callEnv = new Map(
       Object.entries(options.env ?? {}).map(([name, value]) => [name, toBytes(value)] as const),
     );

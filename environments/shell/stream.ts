@@ -49,6 +49,11 @@ export interface SystemRunOptions {
   readonly onStdout?: (chunk: Buffer) => void | Promise<void>;
   /** Whether each piece of stdout is wanted when it is written: some backends send it faster at the end. @default false */
   readonly live?: boolean;
+  /**
+   * Whether it runs again, on another shell, when its own was lost in its middle: to do twice what it does is no more than
+   * to do it once. Output that `onStdout` has taken cannot be taken back, and then it does not. @default false
+   */
+  readonly repeatable?: boolean;
   /** @default limits.fileOpTimeoutMs */
   readonly timeoutMs?: number;
   /** On abort the script's tree is ended and ABORTED is thrown. */

@@ -11,6 +11,18 @@ const STDERR_MAX_BYTES = 64 * 1024;
 const STATE = emptyState("/");
 const STDOUT_MAX_BYTES = 64 * 1024 * 1024;
 
+/** A shell that is lost again and again is not the script's bad luck. */
+const MAX_REPEATS = 2;
+
+/** A script whose end is not known. */
+interface Lost {
+  readonly loss: MoorageError;
+  /** False when the shell that waited for it was ended before, while the place is well. */
+  readonly mayHaveRun: boolean;
+  /** Whether some of its output was handed on. */
+  readonly isHeard: boolean;
+}
+
 export interface SystemHost {
   /** Brings the environment up and gives a worker; told when the place had to be made again. */
   acquire(): Promise<CallWorker>;
@@ -39,6 +51,16 @@ export class ResidentSystemShell implements SystemShell {
   }
 
   async run(script: string, options: SystemRunOptions = {}): Promise<SystemRunResult> {
+    for (let losses = 0; ; losses += 1) {
+      const outcome = await this.#runOnce(script, options);
+      if (!("loss" in outcome)) return outcome;
+      const isSafe = !outcome.mayHaveRun || (options.repeatable && !outcome.isHeard);
+      if (!isSafe || losses === MAX_REPEATS) throw outcome.loss;
+    }
+  }
+
+  /** @throws {MoorageError} what is known of a script that did not run, or did not run to its end */
+  async #runOnce(script: string, options: SystemRunOptions): Promise<SystemRunResult | Lost> {
     const {
       timeoutMs = limits.fileOpTimeoutMs,
       maxBytes = STDOUT_MAX_BYTES,
@@ -57,6 +79,7 @@ export class ResidentSystemShell implements SystemShell {
     const stderr: Buffer[] = [];
     let stderrBytes = 0;
     let failure: unknown = null;
+    let isHeard = false;
     let stop: (why: MoorageError) => void = () => {};
     const stopped = new Promise<MoorageError>((resolve) => {
       stop = resolve;
@@ -84,6 +107,7 @@ export class ResidentSystemShell implements SystemShell {
           return undefined;
         }
         if (onStdout) {
+          isHeard = true;
           const fail = (error: unknown) => {
             failure ??= error;
             stop(new MoorageError("INTERNAL", "Cannot finish: the reader of a script's output failed"));
@@ -104,28 +128,22 @@ export class ResidentSystemShell implements SystemShell {
     try {
       const end = await Promise.race([running, stopped]);
       if (end instanceof MoorageError) {
-        await this.#host.endCall(worker);
-        await this.#host.discard(worker);
+        await this.#host.endCall(worker).finally(() => this.#host.discard(worker));
         throw failure ?? end;
       }
-      if (end.kind === "lost") {
-        await this.#host.discard(worker);
-        throw end.begun
-          ? new MoorageError(
-              "EXECUTION_UNKNOWN",
-              "Cannot tell what happened: the connection broke during a request",
-              {
-                cause: end.lost,
-              },
-            )
-          : (end.lost ?? new MoorageError("ENVIRONMENT_UNAVAILABLE", "Cannot run: the connection broke"));
+      if (end.kind !== "ended") await this.#host.discard(worker);
+      if (end.kind === "lost" && !end.begun) {
+        if (end.lost?.details.phase === "ready") return { loss: end.lost, mayHaveRun: false, isHeard };
+        throw end.lost ?? new MoorageError("ENVIRONMENT_UNAVAILABLE", "Cannot run: the connection broke");
       }
-      if (end.kind === "died") {
-        await this.#host.discard(worker);
-        throw new MoorageError(
-          "EXECUTION_UNKNOWN",
-          `Cannot tell what happened: a shell ended with code ${end.exitCode}`,
-        );
+      if (end.kind !== "ended") {
+        const why =
+          end.kind === "lost"
+            ? "the connection broke during a request"
+            : `a shell ended with code ${end.exitCode}`;
+        const text = `Cannot tell what happened: ${why}`;
+        const cause = end.lost ?? undefined;
+        return { loss: new MoorageError("EXECUTION_UNKNOWN", text, { cause }), mayHaveRun: true, isHeard };
       }
       this.#host.release(worker);
       return {
@@ -159,6 +177,7 @@ export class ResidentSystemShell implements SystemShell {
     this.#privateDir = null;
     await this.run(
       `rm -rf -- ${quote(folder)}; rmdir -- ${quote(folder.slice(0, folder.lastIndexOf("/")))} 2>/dev/null; :`,
+      { repeatable: true },
     );
   }
 
@@ -177,7 +196,7 @@ for t in "\${TMPDIR:-/tmp}" /tmp /var/tmp /dev/shm "$HOME"; do
   exit 0
 done
 exit 4`;
-    const result = await this.run(script);
+    const result = await this.run(script, { repeatable: true });
     if (result.exitCode !== 0) {
       throw new MoorageError(
         "ENVIRONMENT_UNAVAILABLE",

@@ -6,14 +6,27 @@
 
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
+import { setDeadline } from "../deadline.ts";
 import { parseExports, parseState, type StateDump } from "./exports.ts";
 import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
-import { bootArgv, type CallScript, callScript, FRAME, helloScript, type ShellKind, wire } from "./script.ts";
+import { loginProblem } from "./login.ts";
+import {
+  BASH_BOOT_ARGV,
+  bootArgv,
+  type CallScript,
+  callScript,
+  FRAME,
+  helloScript,
+  readyScript,
+  type ShellKind,
+  wire,
+  wireReady,
+} from "./script.ts";
 import type { ShellStream, StreamEnd } from "./stream.ts";
 
 export type CallRequest = Omit<
   CallScript,
-  "shell" | "nonce" | "secret" | "reaper" | "stdinBytes" | "once"
+  "shell" | "nonce" | "secret" | "reaper" | "stdinBytes" | "once" | "ready"
 > & {
   readonly stdin: Uint8Array | null;
   /** Whether each piece of output is wanted when it is written, where that costs more. @default false */
@@ -70,7 +83,17 @@ export interface WorkerOptions {
   /** Script that the shell runs at `close`. */
   readonly atClose?: string;
   readonly login: boolean;
+  /** @default nothing is known */
+  readonly known?: KnownShells | undefined;
   readonly open: (argv: readonly string[], env: Readonly<Record<string, string>>) => Promise<ShellStream>;
+}
+
+/** What a place tells of its shells before one has answered, so that they need not find it out. */
+export interface KnownShells {
+  /** bash is found by its name, and no variable of `STARTUP_VARIABLES` is set. */
+  readonly bash: boolean;
+  /** Number of the process that adopts orphans. */
+  readonly reaper: string;
 }
 
 /** Name of the variable by which every process of a worker is found. */
@@ -129,17 +152,16 @@ async function drained(stream: ShellStream): Promise<void> {
   );
   for (const side of sides) side.on("data", onData);
   const deadline = performance.now() + limits.killGraceMs;
-  let timer: NodeJS.Timeout | undefined;
+  let cancel = () => {};
   do {
     // What is held back, for a listener of this call or an earlier one, is still to come.
     news = sides.some((side) => side.isPaused());
     const silence = new Promise<void>((resolve) => {
-      // A process that was not scheduled for so long has read nothing yet: streams are looked at before the second round.
-      timer = setTimeout(() => setImmediate(() => setImmediate(resolve)), limits.drainMs);
+      cancel = setDeadline(limits.drainMs, resolve);
     });
     if ((await Promise.race([over, silence])) !== undefined) break;
   } while (news && performance.now() < deadline);
-  clearTimeout(timer);
+  cancel();
   for (const side of sides) side.off("data", onData);
 }
 
@@ -163,10 +185,35 @@ export interface CallWorker {
   readonly alive: boolean;
   readonly ended: Promise<unknown>;
   readonly marker: string;
+  /** Does ahead what the next call would wait for; to be called while nobody waits. @default there is nothing to do */
+  prepare?(): void;
   /** Never rejects for what the command or the connection does: the end tells. */
   run(request: CallRequest): Promise<CallEnd>;
   close(): Promise<void>;
 }
+
+/** A subshell that was forked ahead of its call. */
+interface Ready {
+  readonly nonce: string;
+  readonly secret: string;
+}
+
+/** How a call ends whose subshell was ended while it waited for the call: its text came too late, so nothing ran. */
+const MISSED = {
+  kind: "lost",
+  exitCode: null,
+  signal: null,
+  begun: false,
+  newOrphans: [],
+  adopted: [],
+  lost: new MoorageError(
+    "ENVIRONMENT_UNAVAILABLE",
+    "Cannot run: a shell was ended before its command began",
+    {
+      details: { phase: "ready" },
+    },
+  ),
+} as const;
 
 export class Worker implements CallWorker {
   readonly id: string;
@@ -185,6 +232,8 @@ export class Worker implements CallWorker {
   #lastDump: { readonly text: string; readonly dump: StateDump } | null = null;
   /** The long state that the shell holds. */
   #setup: string | null = null;
+
+  #ready: Ready | null = null;
 
   /** What the shell runs at `close`; null when there is nothing to do first. */
   readonly #farewell: string | null;
@@ -209,7 +258,7 @@ export class Worker implements CallWorker {
       // A profile that hangs or replaces the shell must not keep the environment from starting.
       if (!(error instanceof MoorageError) || error.details.phase !== "hello") throw error;
       const worker = await Worker.#open({ ...options, login: false }, limits.openTimeoutMs);
-      worker.loginProblem = `The login shell's variables could not be read (${error.message}); commands run without them`;
+      worker.loginProblem = loginProblem(error);
       return worker;
     }
   }
@@ -217,7 +266,10 @@ export class Worker implements CallWorker {
   static async #open(options: WorkerOptions, timeoutMs: number): Promise<Worker> {
     const nonce = createNonce();
     const loginNonce = options.login ? createNonce() : null;
-    const stream = await options.open(bootArgv(options.shell, loginNonce), { [WORKER_MARKER]: options.id });
+    const { shell, library, atLoss, known } = options;
+    const direct = known?.bash === true && shell !== "sh" && loginNonce === null;
+    const argv = direct ? BASH_BOOT_ARGV : bootArgv(shell, loginNonce);
+    const stream = await options.open(argv, { [WORKER_MARKER]: options.id });
     const splitters = [new FrameSplitter(nonce), ...(loginNonce ? [new FrameSplitter(loginNonce)] : [])];
     let login: ReadonlyMap<string, string> | null = null;
     let noise = "";
@@ -225,17 +277,10 @@ export class Worker implements CallWorker {
       noise = (noise + chunk.toString("utf8")).slice(-2_000);
     };
     const hello = new Promise<Frame>((resolve, reject) => {
-      const timer = setTimeout(() => {
-        reject(
-          new MoorageError(
-            "ENVIRONMENT_UNAVAILABLE",
-            `Cannot open a shell: no answer within ${timeoutMs} ms`,
-            {
-              details: { phase: "hello" },
-            },
-          ),
-        );
-      }, timeoutMs);
+      const cancel = setDeadline(timeoutMs, () => {
+        const why = `Cannot open a shell: no answer within ${timeoutMs} ms`;
+        reject(new MoorageError("ENVIRONMENT_UNAVAILABLE", why, { details: { phase: "hello" } }));
+      });
       stream.stderr.on("data", function read(chunk: Buffer) {
         gather(chunk);
         for (const splitter of splitters) {
@@ -243,7 +288,7 @@ export class Worker implements CallWorker {
             if (Buffer.isBuffer(part)) continue;
             if (part.kind === FRAME.login) login = parseExports(part.fields.join("\0"));
             if (part.kind === FRAME.hello) {
-              clearTimeout(timer);
+              cancel();
               stream.stderr.off("data", read);
               stream.stdout.off("data", gather);
               resolve(part);
@@ -253,7 +298,7 @@ export class Worker implements CallWorker {
       });
       stream.stdout.on("data", gather);
       void stream.ended.then(async (end) => {
-        clearTimeout(timer);
+        cancel();
         // An engine that cannot start the program says why on stdout.
         await drained(stream);
         stream.stdout.off("data", gather);
@@ -272,13 +317,17 @@ export class Worker implements CallWorker {
       });
     });
     // Which shell answers is not known yet; one that reads a script finds no program by the name of a number.
-    stream.stdin.write(wire("bash", `${helloScript(nonce, options.library, options.atLoss)}\n`), "latin1");
+    const greet = helloScript(nonce, { library, atLoss, reaper: known?.reaper });
+    stream.stdin.write(wire("bash", `${greet}\n`), "latin1");
     let fields: readonly string[];
     try {
       fields = (await hello).fields;
     } catch (error) {
-      // A slow profile is left to end by itself: killed in its middle it may leave a lock behind.
-      stream.stdin.end();
+      // A slow profile is left to end by itself: killed in its middle it may leave a lock behind. A shell that is only
+      // slow has its orchestrator, and must not take this end for a loss.
+      const farewell = farewellOf(options);
+      if (farewell === null) stream.stdin.end();
+      else stream.stdin.end(wire("bash", `${farewell}\n`), "latin1");
       stream.stdout.resume();
       stream.stderr.resume();
       void stream.ended.then(() => stream.close());
@@ -309,24 +358,51 @@ export class Worker implements CallWorker {
     return `${WORKER_MARKER}=${this.id}`;
   }
 
+  prepare(): void {
+    if (this.facts.shell !== "bash" || this.#receiver || this.#ready || !this.alive) return;
+    const ready: Ready = { nonce: createNonce(), secret: createNonce() };
+    const splitter = new FrameSplitter(ready.nonce);
+    this.#ready = ready;
+    this.#receiver = (stream, chunk) => {
+      if (stream === "stderr") return;
+      const isOver = splitter
+        .push(chunk)
+        .some((part) => !Buffer.isBuffer(part) && part.kind === FRAME.end && part.fields[0] === ready.secret);
+      // Somebody ended it before its time.
+      if (isOver) this.#dropReady();
+    };
+    this.#stream.stdin.write(wire("bash", readyScript({ ...ready, reaper: this.facts.reaper })), "latin1");
+  }
+
+  #dropReady(): void {
+    this.#ready = null;
+    this.#receiver = null;
+  }
+
   /**
    * Runs one call. Never rejects for what the command or the connection does: the end tells.
    *
    * @throws {RangeError} when the command or a value holds a NUL
    */
   async run(request: CallRequest): Promise<CallEnd> {
-    if (this.#receiver) throw new MoorageError("INTERNAL", `Cannot run: worker ${this.id} is busy`);
-    const nonce = createNonce();
-    const secret = createNonce();
+    if (this.#receiver && !this.#ready)
+      throw new MoorageError("INTERNAL", `Cannot run: worker ${this.id} is busy`);
     const { stdin, onData, live: _, ...rest } = request;
-    const text = callScript({
-      ...rest,
-      shell: this.facts.shell,
-      nonce,
-      secret,
-      reaper: this.facts.reaper,
-      stdinBytes: stdin === null ? null : stdin.byteLength,
-    });
+    const compose = (ready: Ready | null) => {
+      const ids = ready ?? { nonce: createNonce(), secret: createNonce() };
+      const { shell, reaper } = this.facts;
+      const stdinBytes = stdin === null ? null : stdin.byteLength;
+      const text = callScript({ ...rest, ...ids, shell, reaper, stdinBytes, ready: ready !== null });
+      return { ...ids, text, isReady: ready !== null };
+    };
+    let composed = compose(this.#ready);
+    const { setup } = composed.text;
+    const hasSetup = setup === null || setup === this.#setup;
+    // One that was forked before the shell had this state is of no use.
+    const dismissed = this.#ready !== null && !hasSetup;
+    if (dismissed) composed = compose(null);
+    this.#dropReady();
+    const { nonce, secret, text, isReady } = composed;
     const seen: {
       dump: string | null;
       restored: boolean;
@@ -336,6 +412,8 @@ export class Worker implements CallWorker {
       orphans: number[];
       /** The shell answered to this call, so it has read all of it. */
       answered: boolean;
+      /** The subshell did, before its end. */
+      started: boolean;
     } = {
       restored: false,
       dump: null,
@@ -344,6 +422,7 @@ export class Worker implements CallWorker {
       exitCode: null,
       orphans: [],
       answered: false,
+      started: false,
     };
     const splitters = { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
     const open = new Set<string>(["stdout", "stderr"]);
@@ -366,6 +445,7 @@ export class Worker implements CallWorker {
     const onFrame = (stream: "stdout" | "stderr", frame: Frame): void => {
       const [first = "", exitCode = "", orphans = ""] = frame.fields;
       seen.answered = true;
+      if (frame.kind !== FRAME.end) seen.started = true;
       if (frame.kind === FRAME.begun) {
         seen.restored = true;
         begun.add(stream);
@@ -399,12 +479,14 @@ export class Worker implements CallWorker {
 
     const written = this.alive;
     if (written) {
-      if (text.setup !== null && text.setup !== this.#setup) {
-        this.#stream.stdin.write(wire(this.facts.shell, text.setup), "latin1");
-        this.#setup = text.setup;
+      if (dismissed) this.#stream.stdin.write(wireReady(""), "latin1");
+      if (setup !== null && !hasSetup) {
+        this.#stream.stdin.write(wire(this.facts.shell, setup), "latin1");
+        this.#setup = setup;
       }
       if (!request.separate) control.pause();
-      this.#stream.stdin.write(wire(this.facts.shell, text.call), "latin1");
+      const message = isReady ? wireReady(text.call) : wire(this.facts.shell, text.call);
+      this.#stream.stdin.write(message, "latin1");
     }
     // Told by the one listener of the stream's end: one of each call's own would keep the call's bytes until then.
     this.#loseCall = () => finish("stream");
@@ -431,6 +513,7 @@ export class Worker implements CallWorker {
     if (open.size === 0) {
       const orphans = seen.orphans.filter((pid) => !this.#knownOrphans.has(pid));
       this.#knownOrphans = new Set(seen.orphans);
+      if (isReady && !seen.started) return { ...common, ...MISSED };
       return {
         ...common,
         kind: "ended",
@@ -461,14 +544,13 @@ export class Worker implements CallWorker {
     this.#receiver = null;
     this.#abandoned.resolve();
     if (this.#farewell !== null && this.alive) {
+      if (this.#ready) this.#stream.stdin.write(wireReady(""), "latin1");
       this.#stream.stdin.end(wire(this.facts.shell, this.#farewell), "latin1");
       // Cut off before it has read this, it would take the end for a loss.
-      let timer: NodeJS.Timeout | undefined;
-      const late = new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, limits.killGraceMs);
-      });
-      await Promise.race([this.#stream.ended, late]);
-      clearTimeout(timer);
+      const late = Promise.withResolvers<void>();
+      const cancel = setDeadline(limits.killGraceMs, late.resolve);
+      await Promise.race([this.#stream.ended, late.promise]);
+      cancel();
     }
     this.#stream.stdin.end();
     await this.#stream.close();

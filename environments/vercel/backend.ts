@@ -2,14 +2,15 @@
 import { Sandbox } from "@vercel/sandbox";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
-import type { Capability, EnvironmentProgress, Health } from "../base.ts";
+import type { Capability, EgressPolicy, EnvironmentProgress, Health } from "../base.ts";
 import { judgeOwner, ownerLabel } from "../owner.ts";
 import type { Recovery, ScriptBackend, ScriptRequest } from "../shell/backend.ts";
 import type { StreamEnd } from "../shell/stream.ts";
 import { bounded, hasStatus, textOf, toSandboxError } from "./failure.ts";
 import { type ClientFetch, type CommandTap, createClientFetch } from "./fetch.ts";
 import { isSamePolicy, type SentPolicy, toNetworkPolicy } from "./policy.ts";
-import { removeRecord, tokenMark, writeRecord } from "./records.ts";
+import { Account, reapAccount } from "./reap.ts";
+import { readRecords, removeRecord, tokenMark, writeRecord } from "./records.ts";
 import {
   checkVercelOptions,
   readCredentials,
@@ -45,7 +46,7 @@ export class VercelBackend implements ScriptBackend {
   readonly #client: ClientFetch;
   readonly #sandboxName: string;
   /** Null when the caller left it open. */
-  readonly #policy: SentPolicy | null;
+  #policy: SentPolicy | null;
   #credentials: VercelCredentials | null = null;
   #sandbox: Sandbox | null = null;
   /** Whether the sandbox is ours to delete. */
@@ -54,6 +55,10 @@ export class VercelBackend implements ScriptBackend {
   /** The caller's own choice of a workspace. */
   readonly #asked: string | null;
   #prolonging: NodeJS.Timeout | undefined;
+  readonly #sweeping = new AbortController();
+  #sweep: Promise<unknown> = Promise.resolve();
+  /** The change of the policy that runs. */
+  #changing: Promise<unknown> = Promise.resolve();
 
   constructor(options: VercelOptions, ownership: VercelOwnership, workspace?: string) {
     checkVercelOptions(options);
@@ -83,10 +88,14 @@ export class VercelBackend implements ScriptBackend {
       await this.#forget();
       throw toSandboxError(error, `Cannot start sandbox "${this.#sandboxName}"`);
     }
+    // Only now, lest one that we take over is still its dead owner's.
+    this.#sweep = this.#sweepOrphans();
   }
 
   async stop({ keep }: { readonly keep: boolean }): Promise<void> {
     clearInterval(this.#prolonging);
+    this.#sweeping.abort();
+    await this.#sweep;
     const sandbox = this.#sandbox;
     this.#sandbox = null;
     if (!sandbox || keep) return;
@@ -151,6 +160,39 @@ export class VercelBackend implements ScriptBackend {
       throw toSandboxError(failure, `Cannot make sandbox "${this.#sandboxName}" anew`);
     }
     return { note: `Sandbox ${this.#sandboxName} was gone and was made anew; its files are lost` };
+  }
+
+  /** Before a start it is what the sandbox will be made with. The API changes any policy to any other. */
+  setEgress(egress: EgressPolicy): Promise<void> {
+    // One after the other: the last to be asked for is the one that counts.
+    const turn = this.#changing.then(() => this.#change(toNetworkPolicy(egress)));
+    this.#changing = turn.catch(() => {}); // told to whoever asked
+    return turn;
+  }
+
+  async #change(policy: SentPolicy): Promise<void> {
+    if (this.#sandbox) {
+      try {
+        await this.#sandbox.update({ networkPolicy: policy });
+        requirePolicy(await this.#get(false), policy);
+      } catch (error) {
+        throw toSandboxError(error, `Cannot change the egress policy of sandbox "${this.#sandboxName}"`);
+      }
+    }
+    this.#policy = policy;
+  }
+
+  /** In the background, so that a start does not wait for others' remains. */
+  async #sweepOrphans(): Promise<void> {
+    const { stateDir } = this.#ownership;
+    const { fetch: _, ...credentials } = this.#params();
+    const account = new Account(this.#options.baseUrl ?? null, credentials, this.#sweeping.signal);
+    try {
+      const records = stateDir === undefined ? [] : await readRecords(stateDir);
+      await reapAccount(account, records, stateDir);
+    } catch {
+      // What cannot be removed now is removed by a later start or `moor reap`; it is no reason to fail this one.
+    }
   }
 
   #params() {
@@ -219,7 +261,13 @@ export class VercelBackend implements ScriptBackend {
 
   /** @throws {MoorageError} UNSUPPORTED when the server reports another network policy than was asked for */
   async #take(sandbox: Sandbox): Promise<void> {
-    await this.#requirePolicy(sandbox);
+    try {
+      requirePolicy(sandbox, this.#policy);
+    } catch (error) {
+      // Nothing is to run where more may be reached than was allowed.
+      if (this.#isMade) await this.#delete(sandbox, "CLEANUP_FAILED", "Cannot delete");
+      throw error;
+    }
     this.#sandbox = sandbox;
     this.#workspace = this.#asked ?? sandbox.currentSession().cwd;
     clearInterval(this.#prolonging);
@@ -232,21 +280,6 @@ export class VercelBackend implements ScriptBackend {
         .catch(() => {});
     }, everyMs);
     this.#prolonging.unref();
-  }
-
-  /** What a server reports is all that can be known from outside about what it enforces. */
-  async #requirePolicy(sandbox: Sandbox): Promise<void> {
-    const policy = this.#policy;
-    if (policy === null) return;
-    const reports = [sandbox.currentSession().networkPolicy, sandbox.networkPolicy];
-    const reported = reports.filter((report) => report !== undefined);
-    if (reported.length > 0 && reported.every((report) => isSamePolicy(policy, report))) return;
-    const told = reported.find((report) => !isSamePolicy(policy, report));
-    if (this.#isMade) await this.#delete(sandbox, "CLEANUP_FAILED", "Cannot delete");
-    throw new MoorageError(
-      "UNSUPPORTED",
-      `Cannot restrict egress: the server reports ${told === undefined ? "no network policy" : `the network policy ${JSON.stringify(told)}`} where ${JSON.stringify(policy)} was asked for`,
-    );
   }
 
   async #record(): Promise<void> {
@@ -274,6 +307,27 @@ export class VercelBackend implements ScriptBackend {
     if (this.#sandbox) return this.#sandbox;
     throw new MoorageError("ENVIRONMENT_STOPPED", `Cannot run: sandbox ${this.#sandboxName} is not started`);
   }
+}
+
+const OVER: ReadonlySet<string> = new Set(["stopping", "snapshotting", "stopped", "failed", "aborted"]);
+
+/**
+ * What a server reports is all that can be known from outside about what it enforces.
+ *
+ * @throws {MoorageError} UNSUPPORTED
+ */
+function requirePolicy(sandbox: Sandbox, policy: SentPolicy | null): void {
+  if (policy === null) return;
+  // A session that has ended keeps the policy that it had.
+  const session = OVER.has(sandbox.status) ? undefined : sandbox.currentSession().networkPolicy;
+  const reports = [session, sandbox.networkPolicy];
+  const reported = reports.filter((report) => report !== undefined);
+  if (reported.length > 0 && reported.every((report) => isSamePolicy(policy, report))) return;
+  const told = reported.find((report) => !isSamePolicy(policy, report));
+  throw new MoorageError(
+    "UNSUPPORTED",
+    `Cannot restrict egress: the server reports ${told === undefined ? "no network policy" : `the network policy ${JSON.stringify(told)}`} where ${JSON.stringify(policy)} was asked for`,
+  );
 }
 
 /** Whether the command ran is told by the request, what to do about it by the answer. */

@@ -2,6 +2,7 @@
 import { APIError } from "@vercel/sandbox";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
+import { setDeadline } from "../deadline.ts";
 
 /** Any failure of the client as one of ours. */
 export function toSandboxError(error: unknown, action: string): MoorageError {
@@ -44,25 +45,38 @@ export function hasStatus(error: unknown, ...statuses: readonly number[]): boole
   return error instanceof APIError && statuses.includes(error.response.status);
 }
 
+interface Bounds {
+  /** @default a bit less than a health probe may take */
+  readonly timeoutMs?: number;
+  readonly abortSignal?: AbortSignal | undefined;
+}
+
 /**
  * Asks a server and gives up in time.
  *
- * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE after `timeoutMs`; what `ask` throws
+ * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE after `timeoutMs`; ABORTED; what `ask` throws
  */
 export async function bounded<Answer>(
   ask: (signal: AbortSignal) => Promise<Answer>,
-  timeoutMs: number = limits.probeTimeoutMs - 200,
+  { timeoutMs = limits.probeTimeoutMs - 200, abortSignal }: Bounds = {},
 ): Promise<Answer> {
   const late = new AbortController();
   const why = `The sandbox server does not answer within ${timeoutMs} ms`;
   // An error of this name is the one that the client does not answer by sending again.
-  const timer = setTimeout(() => late.abort(new DOMException(why, "AbortError")), timeoutMs);
+  const answered = setDeadline(timeoutMs, () => late.abort(new DOMException(why, "AbortError")));
+  const onAbort = (): void => late.abort(new DOMException("Nobody waits for it", "AbortError"));
+  abortSignal?.addEventListener("abort", onAbort, { once: true });
+  if (abortSignal?.aborted) onAbort();
   try {
     return await ask(late.signal);
   } catch (error) {
+    if (abortSignal?.aborted) {
+      throw new MoorageError("ABORTED", "Cannot finish: the caller cancelled", { cause: error });
+    }
     if (late.signal.aborted) throw new MoorageError("ENVIRONMENT_UNAVAILABLE", why, { cause: error });
     throw error;
   } finally {
-    clearTimeout(timer);
+    answered();
+    abortSignal?.removeEventListener("abort", onAbort);
   }
 }

@@ -5,6 +5,7 @@
  */
 import { AsyncLocalStorage } from "node:async_hooks";
 import { limits } from "../../src/limits.ts";
+import { setDeadline } from "../deadline.ts";
 
 /** What one command's request has come to. */
 export interface CommandTap {
@@ -61,7 +62,7 @@ async function sendCommand(
 ): Promise<Response> {
   tap.mayHaveRun = true;
   const silence = new AbortController();
-  const timer = setTimeout(() => silence.abort(), answerTimeoutMs);
+  const answered = setDeadline(answerTimeoutMs, () => silence.abort());
   let response: Response;
   try {
     const signal = AbortSignal.any([silence.signal, ...(tap.abortSignal ? [tap.abortSignal] : [])]);
@@ -70,7 +71,7 @@ async function sendCommand(
     if (NEVER_SENT.has(causeCode(error))) tap.mayHaveRun = false;
     throw giveUp(tap, silence.signal.aborted ? `no answer within ${answerTimeoutMs} ms` : textOf(error));
   } finally {
-    clearTimeout(timer);
+    answered();
   }
   if (REFUSALS.has(response.status)) {
     tap.mayHaveRun = false;

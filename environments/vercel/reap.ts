@@ -40,13 +40,16 @@ interface Found extends VercelEntry {
 }
 
 /** A server and the project there that is looked at. */
-class Account {
+export class Account {
   readonly baseUrl: string | null;
   readonly #credentials: VercelCredentials;
   readonly #fetch: typeof fetch;
+  readonly #abortSignal: AbortSignal | undefined;
 
-  constructor(baseUrl: string | null, credentials: VercelCredentials) {
+  /** @param abortSignal gives up what is asked */
+  constructor(baseUrl: string | null, credentials: VercelCredentials, abortSignal?: AbortSignal) {
     this.baseUrl = baseUrl;
+    this.#abortSignal = abortSignal;
     this.#credentials = credentials;
     this.#fetch = createClientFetch(baseUrl ?? undefined).fetch;
   }
@@ -91,16 +94,18 @@ class Account {
         });
       }
       return found;
-    }, limits.openTimeoutMs);
+    }, this.#bounds);
   }
 
-  /** One that is gone already is removed as well as any. */
-  async remove(name: string): Promise<void> {
+  /** One that is gone already is removed as well as any; one that a living owner has taken over meanwhile stays. */
+  async removeOrphan(name: string): Promise<void> {
     try {
       await bounded(async (signal) => {
         const sandbox = await Sandbox.get({ ...this.#params, name, resume: false, signal });
-        await sandbox.delete({ signal });
-      }, limits.openTimeoutMs);
+        if (judgeOwner(sandbox.tags?.[VERCEL_TAGS.owner] ?? "", false) === "dead") {
+          await sandbox.delete({ signal });
+        }
+      }, this.#bounds);
     } catch (error) {
       if (!hasStatus(error, 404)) throw error;
     }
@@ -108,6 +113,10 @@ class Account {
 
   get #params() {
     return { ...this.#credentials, fetch: this.#fetch };
+  }
+
+  get #bounds() {
+    return { timeoutMs: limits.openTimeoutMs, abortSignal: this.#abortSignal };
   }
 }
 
@@ -156,31 +165,45 @@ export async function listVercel(options: VercelUpkeepOptions): Promise<readonly
 export async function reapVercel(options: VercelUpkeepOptions): Promise<readonly ReapedVercel[]> {
   const records = await readRecords(options.stateDir);
   const { accounts, unasked } = accountsOf(records, options.env ?? process.env);
-  const isDue = ({ keep, owner }: VercelRecord): boolean => !keep && judgeOwner(owner, false) === "dead";
   const reaped: ReapedVercel[] = unasked
     .filter(({ record }) => isDue(record))
     .map(({ record: { id, name }, why }) => ({ id, name, problem: why }));
-  for (const account of accounts) {
-    const due = records.filter((record) => account.holds(record) && isDue(record));
-    const known = due.map(({ id, name }) => ({ id, name }));
-    try {
-      const tagged = (await account.list(false)).filter(({ owner }) => owner === "dead");
-      known.push(...tagged.filter(({ name }) => !due.some((record) => record.name === name)));
-      // What no tag calls ours, or another owner's by now, is left alone: only its record goes.
-      const removable = new Set(tagged.map(({ name }) => name));
-      for (const { id, name } of known) {
-        reaped.push({
-          id,
-          name,
-          problem: removable.has(name) ? await problemOf(account.remove(name)) : null,
-        });
-      }
-    } catch (error) {
-      if (known.length === 0) throw toSandboxError(error, "Sandboxes cannot be listed");
-      reaped.push(...known.map(({ id, name }) => ({ id, name, problem: textOf(error) })));
+  for (const account of accounts) reaped.push(...(await reapAccount(account, records, options.stateDir)));
+  return reaped;
+}
+
+function isDue({ keep, owner }: VercelRecord): boolean {
+  return !keep && judgeOwner(owner, false) === "dead";
+}
+
+/**
+ * Removes one project's sandboxes of dead owners, and their records.
+ *
+ * @throws {MoorageError} VERCEL_REFUSED, ENVIRONMENT_UNAVAILABLE when the server cannot be asked and no record names it
+ */
+export async function reapAccount(
+  account: Account,
+  records: readonly VercelRecord[],
+  stateDir: string | undefined,
+): Promise<readonly ReapedVercel[]> {
+  const due = records.filter((record) => account.holds(record) && isDue(record));
+  const known = due.map(({ id, name }) => ({ id, name }));
+  const reaped: ReapedVercel[] = [];
+  try {
+    const tagged = (await account.list(false)).filter(({ owner }) => owner === "dead");
+    known.push(...tagged.filter(({ name }) => !due.some((record) => record.name === name)));
+    // What no tag calls ours, or another owner's by now, is left alone: only its record goes.
+    const removable = new Set(tagged.map(({ name }) => name));
+    for (const { id, name } of known) {
+      const problem = removable.has(name) ? await problemOf(account.removeOrphan(name)) : null;
+      reaped.push({ id, name, problem });
     }
+  } catch (error) {
+    if (known.length === 0) throw toSandboxError(error, "Sandboxes cannot be listed");
+    reaped.push(...known.map(({ id, name }) => ({ id, name, problem: textOf(error) })));
   }
-  for (const { id, problem } of reaped) if (problem === null) await removeRecord(options.stateDir, id);
+  if (stateDir === undefined) return reaped;
+  for (const { id, problem } of reaped) if (problem === null) await removeRecord(stateDir, id);
   return reaped;
 }
 

@@ -283,9 +283,9 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
   images
     .command("build")
     .description("Builds images, also where no registry can be reached: then from the packages of this host.")
-    .argument("[names...]", "images to build; all without a name")
+    .argument("[names...]", "images to build; without a name all but those for tests")
     .addOption(json("print what was built as one JSON object"))
-    .addHelpText("after", example("moor images build", "All of them; what is built already stays."))
+    .addHelpText("after", example("moor images build", "What is built already stays."))
     .action(async (names: string[], options: JsonOption) => {
       const { buildAll } = await import("./images.ts");
       finish(await buildAll(names, options));

@@ -19,10 +19,9 @@ import {
   type Server,
   WebStandardStreamableHTTPServerTransport,
 } from "@modelcontextprotocol/server";
+import { grantOf } from "../bearer.ts";
 import { MoorageError } from "../errors.ts";
 import { limits } from "../limits.ts";
-import { ApiError } from "../serve/api-error.ts";
-import { authenticate } from "../serve/http.ts";
 
 export interface McpHttpOptions {
   /** Makes the server of one connection. @param caller whose shell session its calls use */
@@ -76,10 +75,7 @@ export async function serveMcpHttp(options: McpHttpOptions): Promise<McpHttpServ
     return legacy ? sessions.answer(request) : modern.fetch(request);
   }, onError);
   const server = createServer((request, response) => {
-    try {
-      authenticate(request, [{ token }]);
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
+    if (!grantOf(request, [{ token }])) {
       response.writeHead(401, { "www-authenticate": "Bearer" }).end();
       return;
     }

@@ -51,7 +51,6 @@ export async function writeArchive(
 async function unpack(archive: Buffer, root: string): Promise<Unpacked> {
   const files: PackedFile[] = [];
   const folders: string[] = [];
-  let unpackedBytes = 0;
   const reader = extract();
   const reading = (async () => {
     for await (const entry of reader) {
@@ -62,12 +61,7 @@ async function unpack(archive: Buffer, root: string): Promise<Unpacked> {
       const path = place(root, name);
       const chunks: Buffer[] = [];
       for await (const part of entry) {
-        const chunk = Buffer.from(part as Uint8Array); // streams of tar-stream are of bytes
-        unpackedBytes += chunk.length;
-        if (unpackedBytes > limits.serveUnpackedMaxBytes) {
-          throw badRequest(`The archive unpacks to more than ${limits.serveUnpackedMaxBytes} bytes`);
-        }
-        chunks.push(chunk);
+        chunks.push(Buffer.from(part as Uint8Array)); // streams of tar-stream are of bytes
       }
       if (type === "directory") folders.push(path);
       else if (type === "file" || type === "contiguous-file") {
@@ -79,13 +73,25 @@ async function unpack(archive: Buffer, root: string): Promise<Unpacked> {
     }
   })();
   try {
-    await Promise.all([pipeline(Readable.from([archive]), createGunzip(), reader), reading]);
+    await Promise.all([pipeline(Readable.from([archive]), createGunzip(), withinMeasure, reader), reading]);
   } catch (error) {
     reader.destroy();
     if (error instanceof ApiError) throw error;
     throw new ApiError(400, "bad_request", `The archive cannot be read: ${reasonOf(error)}`, error);
   }
   return { files, folders };
+}
+
+/** All that is unpacked counts, headers too: the reader keeps a long one in memory. @throws {ApiError} 400 */
+async function* withinMeasure(unpacked: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  let bytes = 0;
+  for await (const chunk of unpacked) {
+    bytes += chunk.length;
+    if (bytes > limits.serveUnpackedMaxBytes) {
+      throw badRequest(`The archive unpacks to more than ${limits.serveUnpackedMaxBytes} bytes`);
+    }
+    yield chunk;
+  }
 }
 
 /** @throws {ApiError} 400 when the name leads out of `root` */

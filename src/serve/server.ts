@@ -6,9 +6,10 @@ import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
+import { grantOf } from "../bearer.ts";
 import { limits } from "../limits.ts";
 import { ApiError, notFound, toApiError } from "./api-error.ts";
-import { authenticate, sendJson } from "./http.ts";
+import { sendJson } from "./http.ts";
 import type { PlaceFactory } from "./place.ts";
 import type { Owner, Sandbox, SandboxHost, Snapshot } from "./sandbox.ts";
 import { sandboxRoutes } from "./sandbox-routes.ts";
@@ -151,7 +152,8 @@ class HttpSandboxServer implements SandboxServer {
     try {
       const state = this.#state;
       if (!state || this.#closed) throw new ApiError(503, "closing", "The server is closing");
-      const grant = authenticate(request, this.#options.grants);
+      const grant = grantOf(request, this.#options.grants);
+      if (!grant) throw new ApiError(401, "unauthorized", "The bearer token is missing or not known here");
       const url = new URL(request.url ?? "/", "http://server");
       const { route, parts } = findRoute(request.method ?? "GET", url.pathname);
       isOnce = route.isOnce ?? false;

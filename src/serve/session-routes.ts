@@ -1,5 +1,6 @@
 /** Routes of sessions: commands, files, time, end. */
 import { constants } from "node:os";
+import { setTimeout as delay } from "node:timers/promises";
 import { z } from "zod";
 import { toMoorageError } from "../errors.ts";
 import { limits } from "../limits.ts";
@@ -57,7 +58,7 @@ async function runCommand(exchange: Exchange, state: ServerState): Promise<void>
     sudo: asked.sudo,
     timeoutMs: timeout,
   });
-  await command.started;
+  await told(command);
   if (!wait) return sendJson(response, 200, { command: command.describe(session.id) });
   startLines(response);
   const isHeard = await write(
@@ -71,6 +72,18 @@ async function runCommand(exchange: Exchange, state: ServerState): Promise<void>
     (error: unknown) => write(response, line(streamError(error))),
   );
   response.end();
+}
+
+/**
+ * Waits until it is known whether the command runs, so that a refusal is told by a status; not for long, since a client
+ * takes silence for a loss.
+ *
+ * @throws what kept it from running
+ */
+async function told(command: ServedCommand): Promise<void> {
+  const patience = new AbortController();
+  const late = delay(limits.serveFirstWordMs, undefined, { signal: patience.signal }).catch(() => {});
+  await Promise.race([command.started, late]).finally(() => patience.abort());
 }
 
 function line(value: unknown): string {

@@ -4,20 +4,36 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, inject } from "vitest";
 import { createDockerEnvironment, listDocker } from "../../environments/docker/index.ts";
+import { BUSYBOX_IMAGE } from "../host/images.ts";
 import { type Conformance, describeEnvironment } from "./index.ts";
 
 const engine = inject("engine");
 const stateDir = await mkdtemp(join(tmpdir(), "moorage-conformance-"));
 afterAll(() => rm(stateDir, { recursive: true, force: true }));
 
-/** Registers the suite for one image, or its reason when there is no engine. */
-export function describeDocker(
-  options: { readonly image: string; readonly user?: string },
-  gaps: NonNullable<Conformance["gaps"]> = {},
-): void {
+/** An image to ask, and what cannot be kept in it. */
+export interface DockerPlace extends Pick<Conformance, "gaps" | "areas"> {
+  readonly image: string;
+  readonly user?: string;
+}
+
+/** An image with BusyBox alone, and a user to whom permissions are refused. */
+export const BUSYBOX: DockerPlace = {
+  image: BUSYBOX_IMAGE,
+  user: "1000:1000",
+  gaps: {
+    "writeFile() takes a mode for a new file and keeps that of an old one (FT-23)":
+      "who is not root may not write to a file of mode 0400, one's own neither",
+    "a child of nohup does not hold the call": "Debian's static BusyBox has no nohup",
+  },
+};
+
+/** Registers the suite, or a part of it, for one image, or its reason when there is no engine. */
+export function describeDocker({ gaps, areas, ...options }: DockerPlace): void {
   describeEnvironment({
     name: `docker ${options.image}`,
-    gaps,
+    ...(gaps && { gaps }),
+    ...(areas && { areas }),
     create: () => createDockerEnvironment({ ...options, stateDir }),
     ...(!engine.available && { unavailable: engine.reason }),
     facts: {

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll } from "vitest";
 import { createLocalEnvironment } from "../../environments/local/index.ts";
-import { describeEnvironment } from "./index.ts";
+import { type Area, describeEnvironment } from "./index.ts";
 
 const root = await mkdtemp(join(tmpdir(), "moorage-conformance-"));
 afterAll(() => rm(root, { recursive: true, force: true }));
@@ -26,11 +26,12 @@ async function leftovers(mark: string, stateDir: string): Promise<string[]> {
   return [...marked.flat(), ...records.map(({ name }) => `file ${name}`)];
 }
 
-/** Registers the suite for one shell of this machine. */
-export function describeLocal(shell: "bash" | "sh"): void {
+/** Registers the suite, or a part of it, for one shell of this machine. */
+export function describeLocal(shell: "bash" | "sh", areas?: readonly Area[]): void {
   const marks = new Map<string, { mark: string; stateDir: string }>();
   describeEnvironment({
     name: `local ${shell}`,
+    ...(areas && { areas }),
     create: async () => {
       const workspace = await mkdtemp(join(root, "workspace-"));
       const stateDir = await mkdtemp(join(root, "state-"));

@@ -6,7 +6,7 @@ import { Sandbox } from "@vercel/sandbox";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createVercelEnvironment, type VercelOptions } from "../../environments/vercel/index.ts";
 import { toNetworkPolicy } from "../../environments/vercel/policy.ts";
-import { CREDENTIALS, type Served, serveLocal } from "../serve/served.ts";
+import { CREDENTIALS, localPlaces, type Served, serve, serveLocal } from "../serve/served.ts";
 import { type MisbehavingServer, misbehave } from "./misbehaving-server.ts";
 
 let served: Served;
@@ -121,6 +121,51 @@ describe("a policy", () => {
     await expect(Sandbox.get({ ...served.client, name: "moorage-lied" })).rejects.toMatchObject({
       response: { status: 404 },
     });
+  });
+
+  it("changes while the sandbox runs, is there at the next session, and the last one asked for counts", async () => {
+    await using willing = await serve(({ root, places }) => async (request) => {
+      const place = await localPlaces(root, places, true)(request);
+      place.environment.setEgress = async () => {};
+      return place;
+    });
+    await using environment = environmentOf("changing", { baseUrl: `${willing.address}/api` });
+    await environment.setEgress({ allow: ["a.test"] });
+    await environment.start();
+    const found = () => Sandbox.get({ ...willing.client, name: "moorage-changing", resume: false });
+    const reported = async () => {
+      const sandbox = await found();
+      return [sandbox.networkPolicy, sandbox.currentSession().networkPolicy];
+    };
+    const listing = (allow: string[]) => [
+      expect.objectContaining({ allow }),
+      expect.objectContaining({ allow }),
+    ];
+    expect(await reported()).toEqual(listing(["a.test"]));
+    await Promise.all([environment.setEgress("open"), environment.setEgress("none")]);
+    expect(await reported()).toEqual(["deny-all", "deny-all"]);
+    await expect(environment.setEgress({ allow: ["b.test:8080"] })).rejects.toMatchObject({
+      code: "UNSUPPORTED",
+    });
+    await expect(environment.setEgress({ allow: ["a b"] })).rejects.toMatchObject({ code: "INVALID_SPEC" });
+    expect(await reported()).toEqual(["deny-all", "deny-all"]);
+    await (await found()).stop();
+    await environment.setEgress({ allow: ["b.test"] });
+    const { output, notes } = await environment.exec("echo in");
+    expect({ output, notes }).toEqual({ output: "in\n", notes: [expect.stringContaining("was resumed")] });
+    expect(await reported()).toEqual(listing(["b.test"]));
+  });
+
+  it("that the server does not change stays as it was", async () => {
+    await using environment = environmentOf("unchanged", { egress: "none" });
+    await environment.start();
+    await expect(environment.setEgress({ allow: ["a.test"] })).rejects.toMatchObject({
+      code: "VERCEL_REFUSED",
+    });
+    expect((await Sandbox.get({ ...served.client, name: "moorage-unchanged" })).networkPolicy).toBe(
+      "deny-all",
+    );
+    expect((await environment.exec("echo in")).output).toBe("in\n");
   });
 
   it("that the server cannot enforce is refused with its reason", async () => {

@@ -175,6 +175,52 @@ describe("a command whose server", () => {
   });
 });
 
+describe("a question about a process", () => {
+  const lose: Fault = async (response, forward) => {
+    await ranWhole(await forward());
+    response.destroy();
+  };
+  /** Its shell is killed, and says nothing more. */
+  const die: Fault = async (response, forward) => {
+    const all = (await ranWhole(await forward())).trim().split("\n");
+    const first = all[0] ?? "";
+    const last = (all.at(-1) ?? "").replace(/"exitCode":\d+/, '"exitCode":143');
+    lines(response, `${first}\n${last}\n`);
+  };
+
+  it("is asked again when its answer was lost, on whatever way, but not for ever", async () => {
+    const process = await environment.processes.start("read line; echo $line; exit 5");
+    server.watch(process.id, [lose, die]);
+    expect(await process.info()).toMatchObject({ id: process.id, status: "running" });
+    expect(server.asked).toBe(3);
+    server.watch(process.id, [die]);
+    expect((await environment.processes.get(process.id)).id).toBe(process.id);
+    server.watch(process.id, [die, lose, die, lose]);
+    await expect(process.info()).rejects.toMatchObject(UNKNOWN);
+    expect(server.asked).toBe(3);
+    // To write twice is not the same as to write once.
+    server.watch(process.id, [lose]);
+    await expect(process.write("said\n")).rejects.toMatchObject(UNKNOWN);
+    expect(server.asked).toBe(1);
+    server.watch(process.id, [die, lose]);
+    expect(await process.wait()).toMatchObject({ reason: "exit", info: { exitCode: 5 } });
+    server.watch(process.id, [lose]);
+    expect((await process.log()).text).toBe("said\n");
+  });
+
+  it("and the content of a file are, and a file that is written is not written twice", async () => {
+    server.watch("asked-again", [lose]);
+    await expect(environment.files.writeFile("asked-again", "one")).rejects.toMatchObject(UNKNOWN);
+    // The second one takes away what the first may have left half-way.
+    expect(server.asked).toBe(2);
+    server.watch("asked-again", [die]);
+    expect((await environment.files.readFile("asked-again")).bytes.toString()).toBe("one");
+    server.watch("asked-again", [lose]);
+    expect((await environment.files.stat("asked-again")).size).toBe(3);
+    expect(server.asked).toBe(2);
+  });
+});
+
 describe("a sandbox", () => {
   it("whose session ended meanwhile is resumed with its files, and says so once", async () => {
     await environment.files.writeFile("kept", "kept");

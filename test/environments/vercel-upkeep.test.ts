@@ -3,14 +3,16 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Sandbox } from "@vercel/sandbox";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { ownerLabel, thisProcessTable } from "../../environments/owner.ts";
 import {
   checkVercel,
   createVercelEnvironment,
   listVercel,
   reapVercel,
 } from "../../environments/vercel/index.ts";
+import { VERCEL_TAGS } from "../../environments/vercel/tags.ts";
 import { CREDENTIALS, type Served, serveLocal } from "../serve/served.ts";
-import { moor, outcome, privateHome, startMoor, until } from "../surfaces/moor.ts";
+import { moor, outcome, privateHome, startMoor } from "../surfaces/moor.ts";
 
 let served: Served;
 beforeAll(async () => {
@@ -73,7 +75,7 @@ describe("sandboxes", () => {
     child.stdout.on("data", (chunk: Buffer) => {
       printed += chunk.toString();
     });
-    await until("its command runs", () => printed.includes("up"));
+    await expect.poll(() => printed, { timeout: 60_000 }).toContain("up");
     child.kill("SIGKILL");
     await outcome(child);
     const listed = JSON.parse((await moor(["ps", "--json"], { env })).stdout);
@@ -91,6 +93,39 @@ describe("sandboxes", () => {
     });
     expect(await sandboxesOf("moorage-orphan")).toEqual([]);
     expect(JSON.parse((await moor(["reap", "--json"], { env })).stdout)).toEqual({ reaped: [] });
+  });
+});
+
+describe("a start", () => {
+  it("removes what dead owners left in the project, and what they meant to stay, or an owner who lives, is left", async () => {
+    const table = thisProcessTable();
+    const owners = {
+      dead: ownerLabel({ ...table, startTime: () => "1" }),
+      live: ownerLabel({ ...table, pid: process.ppid }),
+    };
+    const make = (name: string, owner: string, keep: boolean) =>
+      Sandbox.create({
+        ...served.client,
+        name,
+        tags: { [VERCEL_TAGS.owner]: owner, [VERCEL_TAGS.id]: name, [VERCEL_TAGS.keep]: String(keep) },
+      });
+    await make("left-dead", owners.dead, false);
+    await make("left-kept", owners.dead, true);
+    await make("left-live", owners.live, false);
+    await make("left-taken", owners.dead, false);
+    await using environment = createVercelEnvironment({
+      baseUrl: `${served.address}/api`,
+      credentials: CREDENTIALS,
+      stateDir: privateHome().MOORAGE_HOME ?? "",
+      name: "left-taken",
+    });
+    await environment.start();
+    await expect
+      .poll(async () => (await sandboxesOf("left-")).toSorted(), { timeout: 30_000 })
+      .toEqual(["left-kept", "left-live", "left-taken"]);
+    for (const name of await sandboxesOf("left-")) {
+      await (await Sandbox.get({ ...served.client, name, resume: false })).delete();
+    }
   });
 });
 

@@ -1,18 +1,25 @@
 import { expect, it } from "vitest";
 import { endpointOf, openEngine } from "../../environments/docker/index.ts";
 import { buildImages, listImages } from "../../images/build.ts";
-import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "./images.ts";
+import { BUSYBOX_IMAGE, describeWithEngine, SSHD_IMAGE, WORKBENCH_IMAGE } from "./images.ts";
 
 describeWithEngine("images", () => {
   it("buildImages() does nothing for images that are current", async () => {
     const before = await listImages();
     const said: string[] = [];
-    expect(await buildImages({ onProgress: (line) => said.push(line) })).toEqual(before);
+    const names = before.map(({ name }) => name);
+    expect(await buildImages({ names, onProgress: (line) => said.push(line) })).toEqual(before);
     expect(said).toEqual([]);
     expect(before.map(({ tag, current }) => ({ tag, current }))).toEqual([
       { tag: BUSYBOX_IMAGE, current: true },
       { tag: WORKBENCH_IMAGE, current: true },
+      { tag: SSHD_IMAGE, current: true },
     ]);
+  });
+
+  it("buildImages() without names leaves out what is for the tests alone", async () => {
+    const tags = (await buildImages()).map(({ tag }) => tag);
+    expect(tags).toEqual([BUSYBOX_IMAGE, WORKBENCH_IMAGE]);
   });
 
   it("buildImages() refuses a name that it does not know, before it builds anything", async () => {
@@ -21,7 +28,8 @@ describeWithEngine("images", () => {
       buildImages({ names: ["busybox", "workbnech"], force: true, onProgress: (line) => said.push(line) }),
     ).rejects.toMatchObject({
       code: "INVALID_ARGUMENTS",
-      message: 'Cannot build image "workbnech"; did you mean "workbench"? (there are: busybox, workbench)',
+      message:
+        'Cannot build image "workbnech"; did you mean "workbench"? (there are: busybox, workbench, sshd)',
     });
     expect(said).toEqual([]);
   });

@@ -5,6 +5,8 @@ import { describe, inject } from "vitest";
 export const BUSYBOX_IMAGE = "moorage/busybox:latest";
 /** bash, git, ripgrep, python3, node and the usual tools. */
 export const WORKBENCH_IMAGE = "moorage/workbench:latest";
+/** The workbench with OpenSSH, dropbear and further login shells. */
+export const SSHD_IMAGE = "moorage/sshd:latest";
 
 /** Whether the tests have an engine with the images above. */
 export type EngineAccess =

@@ -10,6 +10,7 @@
 import { buildImages, listImages } from "../../images/build.ts";
 import { aptObstacle, installPackages } from "./apt.ts";
 import { type EngineOptions, type EngineState, findEngine } from "./engine.ts";
+import { supplyNative } from "./native.ts";
 import { missingPrograms } from "./programs.ts";
 import { type BackendName, parseRequired } from "./required.ts";
 
@@ -32,11 +33,22 @@ export interface PrepareOptions {
 /** Never throws for what a machine lacks: the report says it. Idempotent. */
 export async function prepareHost({ log, mayChange = true, engine }: PrepareOptions): Promise<HostReport> {
   const missing = await supplyPrograms(log, mayChange);
+  await supplyNative(log, mayChange);
   const found = await findEngine({ ...engine, log }, mayChange);
-  const docker = found.available ? await supplyImages(found, log, mayChange) : untested(found.reason);
+  const supply = (...names: string[]) =>
+    found.available ? supplyImages(found, names, log, mayChange) : untested(found.reason);
+  const docker = await supply("busybox", "workbench");
+  const ssh = sshStatus(missing);
   const local = localStatus(missing);
-  // The hosted service is played by our own server over the local backend.
-  return { backends: { local, docker, ssh: sshStatus(missing), vercel: local }, engine: found, missing };
+  const backends = {
+    local,
+    docker,
+    // Some servers run here, and others in containers.
+    ssh: ssh.tested ? await supply("sshd") : ssh,
+    // The hosted service is played by our own server over the local backend.
+    vercel: local,
+  };
+  return { backends, engine: found, missing };
 }
 
 /** Required backends that cannot be tested, each with its reason. */
@@ -90,11 +102,14 @@ async function supplyPrograms(log: (line: string) => void, mayChange: boolean): 
 
 async function supplyImages(
   { engine }: Extract<EngineState, { available: true }>,
+  names: readonly string[],
   log: (line: string) => void,
   mayChange: boolean,
 ): Promise<BackendStatus> {
   try {
-    const images = mayChange ? await buildImages({ engine, onProgress: log }) : await listImages({ engine });
+    const images = mayChange
+      ? await buildImages({ engine, names, onProgress: log })
+      : (await listImages({ engine })).filter(({ name }) => names.includes(name));
     const absent = images.filter(({ id }) => id === null);
     if (absent.length === 0) return { tested: true };
     return untested(`image ${absent.map(({ tag }) => tag).join(", ")} is not built`);

@@ -5,7 +5,7 @@ import { gzipSync } from "node:zlib";
 import { Sandbox as Client, type Sandbox } from "@vercel/sandbox";
 import { pack } from "tar-stream";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { CREDENTIALS, type Served, serveLocal } from "./served.ts";
+import { CREDENTIALS, localPlaces, type Served, serve, serveLocal } from "./served.ts";
 
 let served: Served;
 let sandbox: Sandbox;
@@ -24,8 +24,18 @@ function ask(
   body?: string | Uint8Array<ArrayBuffer>,
   headers: Record<string, string> = {},
 ): Promise<Response> {
-  const session = sandbox.currentSession().sessionId;
-  return fetch(`${served.address}/v2/sandboxes/sessions/${session}${path}?teamId=${CREDENTIALS.teamId}`, {
+  return askOf(served.address, sandbox, path, body, headers);
+}
+
+function askOf(
+  address: string,
+  of: Sandbox,
+  path: string,
+  body?: string | Uint8Array<ArrayBuffer>,
+  headers: Record<string, string> = {},
+): Promise<Response> {
+  const session = of.currentSession().sessionId;
+  return fetch(`${address}/v2/sandboxes/sessions/${session}${path}?teamId=${CREDENTIALS.teamId}`, {
     method: body === undefined ? "GET" : "POST",
     headers: { authorization: `Bearer ${CREDENTIALS.token}`, ...headers },
     ...(body !== undefined && { body }),
@@ -76,6 +86,32 @@ describe("commands", () => {
       { stream: "stdout", data: "ü" },
       { command: expect.objectContaining({ exitCode: 0, durationMs: expect.any(Number) }) },
     ]);
+  });
+
+  it("that are slow to start are told of before a client takes the silence for a loss", async () => {
+    const gate = Promise.withResolvers<void>();
+    await using slow = await serve(({ root, places }) => async (request) => {
+      const place = await localPlaces(root, places)(request);
+      const exec = place.environment.exec.bind(place.environment);
+      place.environment.exec = async (...call) => {
+        await gate.promise;
+        return exec(...call);
+      };
+      return place;
+    });
+    const late = await Client.create({ ...slow.client, name: "late" });
+    const [command, waited] = await Promise.all([
+      late.runCommand({ cmd: "sh", args: ["-c", "echo out; exit 3"], detached: true }),
+      askOf(slow.address, late, "/cmd", JSON.stringify({ command: "true", wait: true })),
+    ]);
+    const answer = waited.body?.getReader();
+    const heard = Buffer.from((await answer?.read())?.value ?? []).toString();
+    expect(JSON.parse(heard)).toEqual({ command: expect.objectContaining({ name: "true", exitCode: null }) });
+    gate.resolve();
+    const ended = Buffer.from((await answer?.read())?.value ?? []).toString();
+    expect(JSON.parse(ended)).toEqual({ command: expect.objectContaining({ name: "true", exitCode: 0 }) });
+    const done = await command.wait();
+    expect([done.exitCode, await done.stdout()]).toEqual([3, "out\n"]);
   });
 
   it("that are detached replay their log to any reader, and follow it", async () => {

@@ -55,7 +55,8 @@ interface Ground {
   readonly places: Set<string>;
 }
 
-function localPlaces(root: string, places: Set<string>, takesPolicies: boolean): PlaceFactory {
+/** Makes folders of this machine, each with an environment in it. */
+export function localPlaces(root: string, places: Set<string>, takesPolicies = false): PlaceFactory {
   return async ({ sandboxId, egress, image, vcpus }: PlaceRequest) => {
     if ((egress !== "open" && !takesPolicies) || image !== null || vcpus !== null) {
       throw new MoorageError("UNSUPPORTED", "Cannot be had on this machine");

@@ -43,7 +43,7 @@ export class EmptyEnvironment extends BaseEnvironment {
     this.stopped += 1;
   }
 
-  exec(): Promise<ExecResult> {
+  exec(..._call: Parameters<BaseEnvironment["exec"]>): Promise<ExecResult> {
     return none();
   }
 

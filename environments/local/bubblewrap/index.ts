@@ -5,10 +5,12 @@
  * All shells of one environment are in one sandbox, which ends with its orchestrator: nothing can be kept. Where a
  * sandbox cannot be made, that is an error; commands never run outside of one.
  */
-import { mkdtemp, rm, stat } from "node:fs/promises";
+import { existsSync, mkdtempSync, realpathSync } from "node:fs";
+import { rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
+import { makePrivateFolder } from "../../../src/folders.ts";
 import type {
   BaseEnvironment,
   Capability,
@@ -22,16 +24,18 @@ import { EgressGate, reportOf, requireChangeable } from "../../egress/gate.ts";
 import { compilePolicy } from "../../egress/policy.ts";
 import type { Recovery, ShellBackend } from "../../shell/backend.ts";
 import { createShellEnvironment, type ShellEnvironmentOptions } from "../../shell/environment.ts";
+import { type ShellKind, STARTUP_VARIABLES } from "../../shell/script.ts";
 import type { ShellStream, StreamRequest } from "../../shell/stream.ts";
+import type { KnownShells } from "../../shell/worker.ts";
 import { currentFolder } from "../index.ts";
 import { removeRecord, writeRecord } from "../owners.ts";
 import { reapLocal } from "../reap.ts";
 import { scrubbedVariables } from "../variables.ts";
 import { claimedPlaceholders, releasePlaceholders } from "./claims.ts";
-import { checkWorkspace, layoutArgv, sandboxHome } from "./layout.ts";
+import { checkWorkspace, isInside, layoutArgv, sandboxHome, seesBash } from "./layout.ts";
 import { probeBubblewrap } from "./probe.ts";
 import { protect } from "./protected.ts";
-import { type Owner, Sandbox, unavailable } from "./sandbox.ts";
+import { type Owner, SANDBOX_INIT, Sandbox, unavailable } from "./sandbox.ts";
 
 export interface BubblewrapOptions extends ShellEnvironmentOptions {
   /** @default "open" */
@@ -47,9 +51,11 @@ const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>([
   "egress:allow-list",
 ]);
 
-/** Ways to services of the host that are closed inside; the names would only mislead. */
+/** Others hold functions of bash, which only some shells would pass on. */
+const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
+/** Options for shells of the host, and ways to its services, which are closed inside: the names would only mislead. */
 const CLOSED =
-  /^(?:SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|DBUS_.*|DOCKER_.*|CONTAINER_HOST|KUBECONFIG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY|XDG_.*|TMPDIR|TMP|TEMP|PULSE_SERVER|.*_PROXY)$/i;
+  /^(?:SHELLOPTS|BASHOPTS|SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|DBUS_.*|DOCKER_.*|CONTAINER_HOST|KUBECONFIG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY|XDG_.*|TMPDIR|TMP|TEMP|PULSE_SERVER|.*_PROXY)$/i;
 
 class BubblewrapBackend implements ShellBackend {
   readonly name = "local";
@@ -83,9 +89,13 @@ class BubblewrapBackend implements ShellBackend {
     this.#id = id;
   }
 
+  get knownShells(): KnownShells {
+    return { bash: seesBash(), reaper: SANDBOX_INIT };
+  }
+
   async start(): Promise<void> {
     await reapLocal({ stateDir: this.#options.stateDir });
-    await this.#begin();
+    this.#sandbox = await this.#begin(this.#options.shell ?? "auto");
   }
 
   async stop(): Promise<void> {
@@ -112,7 +122,20 @@ class BubblewrapBackend implements ShellBackend {
   async openStream({ argv, env }: StreamRequest): Promise<ShellStream> {
     if (!this.#sandbox)
       throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot start a program: the sandbox is not started");
-    return await this.#sandbox.open(argv, env);
+    const sandbox = this.#sandbox;
+    try {
+      return await sandbox.open(argv, env);
+    } catch (error) {
+      // One that could not be made leaves nothing to come back to.
+      if (!sandbox.isReady) await this.stop();
+      throw error;
+    }
+  }
+
+  readLogin(): Promise<string> {
+    if (!this.#sandbox)
+      throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot read variables: the sandbox is not started");
+    return this.#sandbox.readLogin();
   }
 
   async health(): Promise<Health> {
@@ -128,12 +151,12 @@ class BubblewrapBackend implements ShellBackend {
 
   async recover(): Promise<Recovery | null> {
     const old = this.#sandbox;
-    if (!old?.lost) return null;
-    await old.stop();
+    if (old && !old.lost) return null;
+    await old?.stop();
     // The proxy lives on: what it counted and what it was told since is kept.
-    await this.#begin();
+    this.#sandbox = await this.#begin(null);
     return {
-      note: `${old.lost.message}; a new one was made, its processes, variables and private files are lost`,
+      note: `${old?.lost?.message ?? "The sandbox is gone"}; a new one was made, its processes, variables and private files are lost`,
     };
   }
 
@@ -151,7 +174,8 @@ class BubblewrapBackend implements ShellBackend {
     return this.#gate?.refusalsSince(startedAt) ?? [];
   }
 
-  async #begin(): Promise<void> {
+  /** @param login shell whose variables are wanted beside the first one */
+  async #begin(login: ShellKind | "auto" | null): Promise<Sandbox> {
     const { stateDir, egress = "open", credentials = [], keep = false } = this.#options;
     const problem = await folderProblem(this.workspace);
     if (problem) throw problem;
@@ -162,10 +186,13 @@ class BubblewrapBackend implements ShellBackend {
         ? null
         : (this.#gate ?? (await EgressGate.open({ policy: this.#egress, credentials, record })));
     this.#gate = gate;
-    const channel = await mkdtemp(join(tmpdir(), "moorage-sandbox-"));
+    // Where commands could write, they could put links in the place of its parts.
+    const exposed = existsSync(tmpdir()) && isInside(`${realpathSync(tmpdir())}/`, this.workspace);
+    if (exposed) await makePrivateFolder(stateDir);
+    const channel = mkdtempSync(join(exposed ? stateDir : tmpdir(), "moorage-sandbox-"));
     try {
       const claimed = await claimedPlaceholders(stateDir, this.#id());
-      const protection = await protect(this.workspace, claimed);
+      const protection = protect(this.workspace, claimed);
       const own = [...protection.placeholders, ...protection.held.filter((path) => claimed.has(path))];
       this.#placeholders = [...new Set([...this.#placeholders, ...own])];
       await writeRecord(stateDir, {
@@ -184,13 +211,15 @@ class BubblewrapBackend implements ShellBackend {
         hidden: [stateDir],
         openNetwork: egress === "open",
       });
-      this.#sandbox = await Sandbox.start({
+      return await Sandbox.start({
         layout: [...layout, ...protection.argv],
         channel,
         workspace: this.workspace,
         env: this.#variables(gate !== null),
         owner,
         network: gate ? { onDoor: (listener) => gate.adopt(listener) } : egress === "none" ? "none" : "open",
+        bash: this.knownShells.bash,
+        login,
       });
     } catch (error) {
       await rm(channel, { recursive: true, force: true });
@@ -200,7 +229,9 @@ class BubblewrapBackend implements ShellBackend {
   }
 
   #variables(door: boolean): Record<string, string> {
-    const host = Object.entries(scrubbedVariables(process.env)).filter(([name]) => !CLOSED.test(name));
+    const host = Object.entries(scrubbedVariables(process.env)).filter(
+      ([name]) => NAME.test(name) && !CLOSED.test(name) && !STARTUP_VARIABLES.includes(name),
+    );
     return { ...Object.fromEntries(host), HOME: sandboxHome(), ...(door && doorVariables()) };
   }
 }

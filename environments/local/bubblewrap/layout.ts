@@ -1,7 +1,7 @@
 /** What of the host a sandbox sees, as options of bwrap. */
 import { existsSync, lstatSync, realpathSync } from "node:fs";
 import { homedir } from "node:os";
-import { basename, isAbsolute, join, normalize } from "node:path";
+import { basename, dirname, isAbsolute, join, normalize } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
 
 /** Where the folder with the named pipes is, inside. */
@@ -16,6 +16,21 @@ const HIDDEN_FROM_ROOT = [
   "/etc/gshadow",
   "/etc/gshadow-",
   "/etc/ssl/private",
+  "/etc/ssh/ssh_host_dsa_key",
+  "/etc/ssh/ssh_host_ecdsa_key",
+  "/etc/ssh/ssh_host_ed25519_key",
+  "/etc/ssh/ssh_host_rsa_key",
+  "/etc/docker",
+  "/etc/kubernetes",
+  "/etc/letsencrypt",
+  "/etc/wireguard",
+  "/etc/NetworkManager/system-connections",
+  "/etc/krb5.keytab",
+  "/etc/security/opasswd",
+  "/etc/sudoers.d",
+  "/var/cache/debconf/passwords.dat",
+  "/var/lib/kubelet",
+  "/var/spool/cron",
   "/etc/sudoers",
   "/var/lib/docker",
   "/var/lib/containerd",
@@ -98,16 +113,30 @@ export function layoutArgv({ workspace, channel, hidden, openNetwork, foreign }:
     }
   }
   for (const path of programFolders(process.env.PATH ?? "")) argv.push("--ro-bind", path, path);
-  for (const path of hidden) {
-    if (isFolder(path) && !isPrivate(path)) argv.push("--perms", "0700", "--tmpfs", realpathSync(path));
+  const covers = hidden.filter(isFolder).map((path) => realpathSync(path));
+  for (const path of covers) {
+    if (!isPrivate(path)) argv.push("--perms", "0700", "--tmpfs", path);
   }
   if (openNetwork) {
     // Often a link to a file of a service under /run.
     const resolver = existsSync("/etc/resolv.conf") ? realpathSync("/etc/resolv.conf") : "";
     if (isPrivate(resolver)) argv.push("--ro-bind", resolver, resolver);
   }
-  argv.push("--bind", channel, CHANNEL, "--bind", workspace, workspace);
+  // What this process opens there by name, commands must not be able to replace by a link.
+  argv.push("--ro-bind", channel, CHANNEL, "--bind", workspace, workspace);
+  for (const path of covers.filter((cover) => isInside(cover, workspace))) {
+    // A folder above it is a mount of its own, so that it cannot be renamed away and replaced.
+    for (let above = dirname(path); isInside(above, workspace); above = dirname(above)) {
+      argv.push("--bind", above, above);
+    }
+    argv.push("--perms", "0700", "--tmpfs", path);
+  }
   return argv;
+}
+
+/** Whether a path lies below a folder. */
+export function isInside(path: string, folder: string): boolean {
+  return path.startsWith(folder === "/" ? folder : `${folder}/`);
 }
 
 /**
@@ -123,6 +152,15 @@ function programFolders(searchPath: string): readonly string[] {
     .filter(([path, modules]) => existsSync(join(path, "node")) && isFolder(modules))
     .flat()
     .filter((path, index, all) => realpathSync(path) === path && all.indexOf(path) === index);
+}
+
+/** Whether the first `bash` of the search path is one that the sandbox has too. */
+export function seesBash(): boolean {
+  const found = (process.env.PATH ?? "")
+    .split(":")
+    .map((folder) => join(folder, "bash"))
+    .find((path) => isAbsolute(path) && existsSync(path));
+  return found !== undefined && !isPrivate(found);
 }
 
 function isFolder(path: string): boolean {

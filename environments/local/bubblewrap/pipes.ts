@@ -1,10 +1,10 @@
 /**
- * Named pipes between the host and shells in a sandbox, in a folder that both see. They are made some at a time, ahead
- * of their use, and lose their names as soon as both ends are open.
+ * Named pipes between the host and shells in a sandbox, in a folder that both see and only the host can change. They
+ * are made some at a time, ahead of their use, and lose their names as soon as both ends are open.
  */
 import { execFile } from "node:child_process";
-import { closeSync, constants, openSync, rmSync } from "node:fs";
-import { chown, mkdir } from "node:fs/promises";
+import { chmodSync, closeSync, constants, mkdirSync, openSync, rmSync } from "node:fs";
+import { chown } from "node:fs/promises";
 import { Socket } from "node:net";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -13,6 +13,9 @@ import type { Owner } from "./sandbox.ts";
 
 /** Streams whose pipes are made by one run of `mkfifo`. */
 const BATCH = 6;
+const ENDS = ["in", "out", "err"];
+/** Mode of a folder in which another user opens what they know by name. */
+export const PASSABLE = 0o711;
 
 export interface HostEnds {
   readonly stdin: Socket;
@@ -39,14 +42,6 @@ export class PipeStock {
     this.#owner = owner;
   }
 
-  /** Makes pipes ahead. */
-  fill(): Promise<void> {
-    this.#making ??= this.#make().finally(() => {
-      this.#making = null;
-    });
-    return this.#making;
-  }
-
   async take(): Promise<PipeSet> {
     for (;;) {
       const set = this.#ready.shift();
@@ -59,20 +54,33 @@ export class PipeStock {
     }
   }
 
-  async #make(): Promise<void> {
-    const sets = Array.from({ length: BATCH }, () => {
-      this.#made += 1;
-      return { name: String(this.#made), folder: join(this.#folder, String(this.#made)) };
+  /** Makes pipes ahead. */
+  fill(): Promise<void> {
+    this.#making ??= this.#make().finally(() => {
+      this.#making = null;
     });
-    await Promise.all(sets.map(({ folder }) => mkdir(folder, { mode: 0o700 })));
-    const paths = sets.flatMap(({ folder }) => ["in", "out", "err"].map((name) => join(folder, name)));
+    return this.#making;
+  }
+
+  async #make(): Promise<void> {
+    const sets = this.#makeFolders();
+    const paths = sets.flatMap(({ folder }) => ENDS.map((end) => join(folder, end)));
     await promisify(execFile)("mkfifo", ["-m", "600", ...paths], { cwd: "/" });
     if (this.#owner) {
       const { uid, gid } = this.#owner;
-      const all = [...sets.map(({ folder }) => folder), ...paths];
-      await Promise.all(all.map((path) => chown(path, uid, gid)));
+      await Promise.all(paths.map((path) => chown(path, uid, gid)));
     }
     this.#ready.push(...sets);
+  }
+
+  #makeFolders(): PipeSet[] {
+    return Array.from({ length: BATCH }, () => {
+      this.#made += 1;
+      const set = { name: String(this.#made), folder: join(this.#folder, String(this.#made)) };
+      mkdirSync(set.folder, { mode: 0o700 });
+      if (this.#owner) chmodSync(set.folder, PASSABLE);
+      return set;
+    });
   }
 }
 
@@ -86,7 +94,7 @@ export function openHostEnds({ folder }: PipeSet): WaitingEnds {
   const { O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY } = constants;
   const open = (name: string, flags: number) => openSync(join(folder, name), flags | O_NONBLOCK);
   // Until the shell is there they are its ends: without a reader nothing could be written, without a writer a read ends.
-  const holders = ["in", "out", "err"].map((name) => open(name, O_RDWR));
+  const holders = ENDS.map((name) => open(name, O_RDWR));
   const stdin = new Socket({ fd: open("in", O_WRONLY), readable: false, writable: true });
   // A pipe knows no half-close: its reader finds the end when it is closed.
   stdin.once("finish", () => stdin.destroy());

@@ -3,8 +3,8 @@
  * editors and agents. They are read-only inside, also those that do not exist yet: an empty folder holds their place,
  * which git does not list, and which goes when the sandbox stops.
  */
-import { lstatSync } from "node:fs";
-import { mkdir, readdir, readFile, rm, rmdir, writeFile } from "node:fs/promises";
+import { lstatSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import { readFile, rm, rmdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
 
@@ -49,12 +49,13 @@ export interface Protection {
 }
 
 /**
- * Makes the placeholders and tells how everything is mounted.
+ * Makes the placeholders and tells how everything is mounted. At once: it is some fifty calls on the way of a start,
+ * each of which takes microseconds, and longer to wait for.
  *
  * @param claimed placeholders that other sandboxes of this workspace hold
  * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE when a protected part is a symbolic link, which cannot be held
  */
-export async function protect(workspace: string, claimed: ReadonlySet<string>): Promise<Protection> {
+export function protect(workspace: string, claimed: ReadonlySet<string>): Protection {
   for (const name of [...HELD, ...WHEN_THERE]) refuseLink(join(workspace, name));
   const argv: string[] = [];
   const placeholders: string[] = [];
@@ -68,11 +69,11 @@ export async function protect(workspace: string, claimed: ReadonlySet<string>): 
     if (parent !== "." && (absent.has(parent) || kindOf(join(workspace, parent)) !== "folder")) continue;
     if (kind === "missing") {
       if (!HELD.includes(name)) continue;
-      if (name === COMMON_FOLDER) await writeFile(path, COMMON_FOLDER_TEXT, { flag: "wx" });
-      else await mkdir(path);
+      if (name === COMMON_FOLDER) writeFileSync(path, COMMON_FOLDER_TEXT, { flag: "wx" });
+      else mkdirSync(path);
       placeholders.push(path);
       absent.add(name);
-    } else if (claimed.has(path) && kind === "folder" && (await readdir(path)).length === 0) {
+    } else if (claimed.has(path) && kind === "folder" && readdirSync(path).length === 0) {
       absent.add(name);
     }
     // A folder with protected parts is a mount of its own, so that it cannot be renamed away with them.
@@ -106,7 +107,6 @@ export async function removePlaceholders(paths: readonly string[]): Promise<void
   }
 }
 
-/** At once: it is asked some fifty times on the way of a start, and each answer takes microseconds. */
 function kindOf(path: string): "missing" | "link" | "folder" | "other" {
   try {
     const stat = lstatSync(path);

@@ -1,12 +1,10 @@
 /**
  * One running sandbox. All shells of an environment are in the same one, so that they see each other's processes and
- * files: a supervisor inside, a plain `sh` that reads requests from its standard input, starts them.
- *
- * A request names a folder with three named pipes and a script. `setsid -f` starts the script apart from the
- * supervisor: a shell's own `&` would have it ignore SIGINT for good.
+ * files: a supervisor inside, a shell that reads requests from its standard input, starts them. A request names a
+ * folder with three named pipes and a script.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { chownSync, closeSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, chownSync, closeSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { Server } from "node:net";
 import { join } from "node:path";
@@ -16,9 +14,11 @@ import { MoorageError } from "../../../src/errors.ts";
 import { limits } from "../../../src/limits.ts";
 import { DOOR_PORT, HANDING_DOOR } from "../../egress/door.ts";
 import { quote, quoteAll } from "../../shell/quote.ts";
-import type { ShellStream, StreamEnd } from "../../shell/stream.ts";
+import { loginScript, type ShellKind } from "../../shell/script.ts";
+import type { ShellStream, StreamEnd, StreamRequest } from "../../shell/stream.ts";
+import { inheritedDescriptors, withoutDescriptors } from "./inherited.ts";
 import { CHANNEL } from "./layout.ts";
-import { openHostEnds, type PipeSet, PipeStock } from "./pipes.ts";
+import { openHostEnds, PASSABLE, type PipeSet, PipeStock } from "./pipes.ts";
 import { seccompFilter } from "./seccomp.ts";
 
 /** Numbers of a user and a group. */
@@ -38,6 +38,10 @@ export interface SandboxOptions {
   /** Whose ids programs get, when this process is root and may choose. @default this process's */
   readonly owner: Owner | null;
   readonly network: "open" | "none" | { readonly onDoor: (listener: Server) => void };
+  /** Whether bash is found by its name inside. */
+  readonly bash: boolean;
+  /** Login shell whose variables are wanted. @default none */
+  readonly login: ShellKind | "auto" | null;
 }
 
 /** Own namespaces, no capabilities, no terminal, the end of its parent its own. */
@@ -54,33 +58,64 @@ const ISOLATION = [
   "--die-with-parent",
 ];
 
-const SUPERVISOR = `
+/** Process 1 inside, bwrap's own: it adopts every orphan. */
+export const SANDBOX_INIT = "1";
+
+/**
+ * Reads requests. bash starts a program as a job, which has a group and all signals of its own; in another shell `&`
+ * would have it ignore SIGINT for good, and two programs more stand between.
+ *
+ * A login shell writes its variables to descriptor 6, with a NUL at the end, while the first shell starts.
+ */
+function supervisor({ bash, login }: Pick<SandboxOptions, "bash" | "login">): string[] {
+  const start = bash ? `( . "$__moor_f" ) </dev/null &` : `setsid -f sh "$__moor_f" </dev/null`;
+  const read = `(
+exec 3>&-
+${loginScript(login ?? "auto", 6, !bash)}
+printf '\\000' >&6
+) </dev/null >/dev/null 2>&1 &`;
+  const script = `${bash ? "set -m; SHLVL=$((SHLVL - 1))" : ""}
 exec 3>&1
 echo ready
-while IFS=' ' read -r verb what; do
-  case $verb in
-  open) setsid -f sh "${CHANNEL}/$what/run" "$what" </dev/null ;;
-  kill) kill -KILL "$what" ;;
+${login === null ? "" : read}
+exec 6>&-
+while IFS=' ' read -r __moor_v __moor_w; do
+  __moor_f="${CHANNEL}/$__moor_w/run"
+  case $__moor_v in
+  open) ${start} ;;
+  kill) kill -KILL "$__moor_w" ;;
   esac
 done 2>/dev/null
 `;
+  return bash ? ["bash", "--noprofile", "--norc", "-c", script] : ["sh", "-c", script];
+}
 
-/** Started as `sh run NAME`; descriptor 3 tells the host. `read` from its own stat gives the subshell's number. */
-const RUN_HEAD = `
-d=${CHANNEL}/$1
-exec 4<"$d/in" 5>"$d/out" 6>"$d/err"
-echo "opened $1" >&3
+/** Descriptor 3 tells the host. `read` from its own stat gives the subshell's number. */
+function runScript(
+  { name }: PipeSet,
+  { argv, env }: Pick<StreamRequest, "argv" | "env">,
+  workspace: string,
+): string {
+  const folder = `${CHANNEL}/${name}`;
+  const exports = Object.entries(env).map(([variable, value]) => `export ${variable}=${quote(value)}`);
+  return `exec 4<"${folder}/in" 5>"${folder}/out" 6>"${folder}/err"
+echo "opened ${name}" >&3
 (
-  read -r me rest </proc/self/stat
-  echo "pid $1 $me" >&3
+  IFS=' ' read -r __moor_p __moor_r </proc/self/stat
+  echo "pid ${name} $__moor_p" >&3
   exec <&4 >&5 2>&6 3>&- 4<&- 5>&- 6>&-
-`;
-const RUN_TAIL = `
+${exports.join("\n")}
+cd ${quote(workspace)}
+exec setsid ${quoteAll(argv)}
 )
-code=$?
+__moor_c=$?
 exec 4<&- 5>&- 6>&-
-echo "exit $1 $code" >&3
+echo "exit ${name} $__moor_c" >&3
 `;
+}
+
+/** Of bwrap: see where it is started. The door's channel comes after. */
+const OWN_DESCRIPTORS = 7;
 
 interface Waiting {
   opened: () => void;
@@ -98,7 +133,10 @@ export class Sandbox {
   #init: number | null = null;
   #lost: MoorageError | null = null;
   #stderr = "";
+  #isReady = false;
   readonly #gone: Promise<void>;
+  /** Settles when the sandbox is made, or cannot be. */
+  readonly ready: Promise<void>;
 
   private constructor(options: SandboxOptions, child: ChildProcess, stock: PipeStock) {
     this.#options = options;
@@ -106,7 +144,7 @@ export class Sandbox {
     this.#stock = stock;
     this.#gone = new Promise((resolve) => {
       child.once("error", (error) => {
-        this.#lose(`bwrap cannot be started: ${error.message}`);
+        this.#lose(`it cannot be started: ${error.message}`);
         resolve();
       });
       child.once("exit", (code, signal) => {
@@ -119,30 +157,42 @@ export class Sandbox {
       this.#stderr = (this.#stderr + chunk.toString("utf8")).slice(-2_000);
     });
     child.stdin?.on("error", () => {});
+    this.ready = this.#untilReady();
+    // Whoever opens a stream is told.
+    this.ready.catch(() => {});
   }
 
-  /** @throws {MoorageError} ENVIRONMENT_UNAVAILABLE with bwrap's reason */
+  /**
+   * Does not wait until the sandbox is made: what is asked of it meanwhile waits inside. See `ready`.
+   *
+   * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE when there is no filter for this machine
+   */
   static async start(options: SandboxOptions): Promise<Sandbox> {
     const filter = seccompFilter();
     if (!filter) throw unavailable(`no filter of system calls is known for ${process.arch}`);
     const { owner } = options;
-    if (owner) chownSync(options.channel, owner.uid, owner.gid);
+    // Theirs to pass through, not to change: they could put a link in the place of what root opens by name.
+    if (owner) chmodSync(options.channel, PASSABLE);
     const stock = new PipeStock(options.channel, owner);
-    const filling = stock.fill();
     const files = [
       writePrivate(options.channel, "arguments", Buffer.from(bwrapArguments(options).join("\0"))),
       writePrivate(options.channel, "filter", filter),
     ];
-    const [file = "", ...argv] = command(options);
     const hasDoor = typeof options.network !== "string";
+    const [file = "", ...argv] = withoutDescriptors(
+      command(options),
+      inheritedDescriptors(),
+      hasDoor ? OWN_DESCRIPTORS + 1 : OWN_DESCRIPTORS,
+    );
     const child = spawn(file, argv, {
       // Where it stands must not keep a folder of the host's busy.
       cwd: "/",
       env: options.env,
       ...(owner && { uid: owner.uid, gid: owner.gid }),
       detached: true,
-      // Arguments and filter are read from descriptors 3 and 4; 5 tells what was made; the door hands its port over.
-      stdio: ["pipe", "pipe", "pipe", ...files, "pipe", ...(hasDoor ? (["ipc"] as const) : [])],
+      // Arguments and filter are read from descriptors 3 and 4; 5 tells what was made, 6 the login's variables; the
+      // door hands its port over.
+      stdio: ["pipe", "pipe", "pipe", ...files, "pipe", "pipe", ...(hasDoor ? (["ipc"] as const) : [])],
     });
     const { network } = options;
     if (typeof network !== "string") {
@@ -152,29 +202,73 @@ export class Sandbox {
     }
     for (const fd of files) closeSync(fd);
     const sandbox = new Sandbox(options, child, stock);
-    await Promise.all([sandbox.#ready(), filling]).catch(async (error: unknown) => {
+    // Made while bwrap is at work.
+    await stock.fill().catch(async (error: unknown) => {
       await sandbox.stop();
       throw error;
     });
     return sandbox;
   }
 
+  /** Whether it was ever made. */
+  get isReady(): boolean {
+    return this.#isReady;
+  }
+
+  /**
+   * What a login shell printed of its variables, one byte a character. Once.
+   *
+   * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE when that takes too long, or the sandbox is gone
+   */
+  async readLogin(): Promise<string> {
+    const pipe = this.#pipe(6);
+    let timer: NodeJS.Timeout | undefined;
+    try {
+      return await new Promise<string>((resolve, reject) => {
+        const fail = (why: string) => reject(new MoorageError("ENVIRONMENT_UNAVAILABLE", why));
+        timer = setTimeout(() => fail(`no answer within ${limits.loginTimeoutMs} ms`), limits.loginTimeoutMs);
+        void this.#gone.then(() => fail(this.#reason));
+        let text = "";
+        pipe.on("data", (chunk: Buffer) => {
+          text += chunk.toString("latin1");
+          const end = text.indexOf("\0");
+          if (end >= 0) resolve(text.slice(0, end));
+        });
+      });
+    } finally {
+      clearTimeout(timer);
+      // What a profile left running may hold the other end.
+      pipe.destroy();
+    }
+  }
+
   get lost(): MoorageError | null {
     return this.#lost;
   }
 
-  /** Starts a program in a session of its own. @throws {MoorageError} ENVIRONMENT_LOST */
+  /**
+   * Starts a program in a session of its own.
+   *
+   * @throws {MoorageError} ENVIRONMENT_LOST, or what `ready` rejects with
+   */
   async open(argv: readonly string[], env: Readonly<Record<string, string>>): Promise<ShellStream> {
-    if (this.#lost) throw this.#lost;
+    if (this.#lost) {
+      // One that was never made is not lost: it cannot be had.
+      await this.ready;
+      throw this.#lost;
+    }
     const set = await this.#stock.take();
-    writeFileSync(join(set.folder, "run"), runScript(argv, env, this.#options.workspace), { mode: 0o600 });
+    writeFileSync(join(set.folder, "run"), runScript(set, { argv, env }, this.#options.workspace), {
+      mode: 0o600,
+    });
     const { owner } = this.#options;
     if (owner) chownSync(join(set.folder, "run"), owner.uid, owner.gid);
     const waiting = this.#expect(set);
+    this.#child.stdin?.write(`open ${set.name}\n`);
+    await this.ready;
     // What is written before the shell is there waits for it in the pipe.
     const { stdin, stdout, stderr, settle } = openHostEnds(set);
     void Promise.race([waiting.opened, waiting.ended]).then(settle);
-    this.#child.stdin?.write(`open ${set.name}\n`);
     // A program that ended closes its input; `ended` tells how.
     stdin.on("error", () => {});
     return {
@@ -222,18 +316,22 @@ export class Sandbox {
     return { entry, opened: openedPromise, ended };
   }
 
-  async #ready(): Promise<void> {
-    const { stdout, stdio } = this.#child;
+  /** One of the pipes that were asked for beyond the five that the types know. */
+  #pipe(descriptor: number): Readable {
+    const pipe = (this.#child.stdio as readonly unknown[])[descriptor];
+    if (!(pipe instanceof Readable))
+      throw new MoorageError("INTERNAL", `Cannot start a sandbox: it has no pipe ${descriptor}`);
+    return pipe;
+  }
+
+  async #untilReady(): Promise<void> {
+    const { stdout } = this.#child;
     if (!stdout) throw new MoorageError("INTERNAL", "Cannot start a sandbox: it has no output");
-    // The types know five descriptors; the sixth is the pipe that was asked for.
-    const told = (stdio as readonly unknown[])[5];
-    if (told instanceof Readable) {
-      let text = "";
-      told.on("data", (chunk: Buffer) => {
-        text += chunk.toString("latin1");
-        this.#init ??= Number(/"child-pid": *(\d+)/.exec(text)?.[1] ?? 0) || null;
-      });
-    }
+    let text = "";
+    this.#pipe(5).on("data", (chunk: Buffer) => {
+      text += chunk.toString("latin1");
+      this.#init ??= Number(/"child-pid": *(\d+)/.exec(text)?.[1] ?? 0) || null;
+    });
     await new Promise<void>((resolve, reject) => {
       const timer = setTimeout(
         () => reject(unavailable(`it did not start within ${limits.openTimeoutMs} ms`)),
@@ -242,6 +340,7 @@ export class Sandbox {
       createInterface({ input: stdout }).on("line", (line) => {
         if (line !== "ready") return this.#told(line);
         clearTimeout(timer);
+        this.#isReady = true;
         return resolve();
       });
       void this.#gone.then(() => {
@@ -300,7 +399,12 @@ function writePrivate(folder: string, name: string, bytes: Buffer): number {
   return fd;
 }
 
-function bwrapArguments({ layout, workspace, network }: SandboxOptions): string[] {
+/** All options of bwrap. A filter is read from descriptor 4, what was made is told on 5. */
+export function bwrapArguments({
+  layout,
+  workspace,
+  network,
+}: Pick<SandboxOptions, "layout" | "workspace" | "network">): string[] {
   return [
     ...ISOLATION,
     ...(network === "none" ? ["--unshare-net"] : []),
@@ -318,22 +422,12 @@ function bwrapArguments({ layout, workspace, network }: SandboxOptions): string[
  * With a door there are two layers: the outer makes the network namespace, in which the door and the sandbox then
  * are. The door is outside of the sandbox, where commands can neither see nor end it.
  */
-function command({ network, owner }: SandboxOptions): string[] {
-  const sandbox = ["bwrap", "--args", "3", "--", "sh", "-c", SUPERVISOR];
+function command({ network, owner, ...options }: SandboxOptions): string[] {
+  const sandbox = ["bwrap", "--args", "3", "--", ...supervisor(options)];
   if (typeof network === "string") return sandbox;
   const outer = ["bwrap", "--unshare-user", "--unshare-net", "--cap-drop", "ALL", "--die-with-parent"];
   // Without it the kernel refuses a root in the inner layer, as it is the outer one's root.
   if (process.getuid?.() === 0 && owner === null) outer.push("--cap-add", "CAP_SETFCAP");
   const door = [process.execPath, "-e", HANDING_DOOR, "--", String(DOOR_PORT)];
   return [...outer, "--dev-bind", "/", "/", "--", ...door, ...sandbox];
-}
-
-function runScript(
-  argv: readonly string[],
-  env: Readonly<Record<string, string>>,
-  workspace: string,
-): string {
-  const exports = Object.entries(env).map(([name, value]) => `export ${name}=${quote(value)}`);
-  const cd = `cd ${quote(workspace)}`;
-  return [RUN_HEAD, ...exports, cd, `exec setsid ${quoteAll(argv)}`, RUN_TAIL].join("\n");
 }

@@ -1,13 +1,14 @@
 /**
  * A filter of system calls for programs in the sandbox, as the kernel takes it: no sockets but those of the internet
  * families (a unix socket of the host could be reached through the read-only root, and vsock knows no network
- * namespace), nothing that pushes characters into a terminal, nothing that makes or joins namespaces, mounts, keys,
+ * namespace) and no pair of datagram sockets (each of which could be connected anew), nothing that pushes characters into a terminal, nothing that makes or joins namespaces, mounts, keys,
  * modules or kernel programs. Programs of another architecture make no system call at all.
  */
 
 interface Architecture {
   readonly audit: number;
   readonly socket: number;
+  readonly socketPair: number;
   readonly ioctl: number;
   /** Refused with EPERM. */
   readonly denied: readonly number[];
@@ -22,6 +23,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   x64: {
     audit: 0xc000003e,
     socket: 41,
+    socketPair: 53,
     ioctl: 16,
     // keyctl…, bpf, perf_event_open, userfaultfd, mount…, setns, unshare, kexec…, modules, open_by_handle_at, swap, reboot
     denied: [
@@ -52,6 +54,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   arm64: {
     audit: 0xc00000b7,
     socket: 198,
+    socketPair: 199,
     ioctl: 29,
     denied: [
       217,
@@ -82,6 +85,10 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
 
 /** AF_INET, AF_INET6, AF_NETLINK. */
 const FAMILIES = [2, 10, 16];
+/** SOCK_DGRAM, and SOCK_RAW, which a unix socket takes for it. */
+const DATAGRAMS = [2, 3];
+/** What of a socket's type is no flag. */
+const TYPE_MASK = 0xf;
 /** TIOCSTI, TIOCLINUX. */
 const TERMINAL_REQUESTS = [0x5412, 0x541c];
 
@@ -94,6 +101,7 @@ const LOAD = 0x20;
 const EQUAL = 0x15;
 const AT_LEAST = 0x35;
 const RETURN = 0x06;
+const AND = 0x54;
 /** Offsets in `struct seccomp_data`; of arguments the low half. */
 const AT = { number: 0, audit: 4, argument0: 16, argument1: 24 };
 
@@ -122,6 +130,11 @@ export function seccompFilter(architecture: string = process.arch): Buffer | nul
   load(AT.argument0);
   for (const family of FAMILIES) when(family, ALLOW);
   end(errno(EPERM));
+  program.push([EQUAL, 0, DATAGRAMS.length * 2 + 3, known.socketPair]);
+  load(AT.argument1);
+  program.push([AND, 0, 0, TYPE_MASK]);
+  for (const type of DATAGRAMS) when(type, errno(EPERM));
+  end(ALLOW);
   program.push([EQUAL, 0, TERMINAL_REQUESTS.length * 2 + 2, known.ioctl]);
   load(AT.argument1);
   for (const request of TERMINAL_REQUESTS) when(request, errno(EPERM));

@@ -10,12 +10,17 @@ import { createDockerBackend, listDocker, reapDocker } from "../../../environmen
 import { LABELS } from "../../../environments/docker/labels.ts";
 import { ownerLabel, thisProcessTable } from "../../../environments/owner.ts";
 import { CONTAINER_ID, FakeDaemon, type FakeRequest, frame } from "./fake-daemon.ts";
+import { PRIVILEGED_HOST_CONFIG } from "./privileged.ts";
 import { run } from "./read-stream.ts";
 
 const image = "registry.test/team/app";
 
 function backendOn(daemon: FakeDaemon, options: object = {}) {
   return createDockerBackend({ image, endpoint: daemon.endpoint, ...options });
+}
+
+function attachOn(daemon: FakeDaemon, unsafe: readonly string[] = []) {
+  return createDockerBackend({ attach: CONTAINER_ID, endpoint: daemon.endpoint, unsafe });
 }
 
 /** Lets the image appear when it was pulled with these lines. */
@@ -89,6 +94,26 @@ describe("start()", () => {
       return undefined;
     });
     await expect(backendOn(daemon).start(() => {})).rejects.toMatchObject({ code: "IMAGE_PULL_FAILED" });
+  });
+
+  it("joins no container that its record calls privileged, and runs nothing in it, unless the rule is named", async () => {
+    await using daemon = await FakeDaemon.listen();
+    daemon.hostConfig = PRIVILEGED_HOST_CONFIG;
+    daemon.on("GET", /^\/info$/, () => ({ json: { CgroupVersion: "1" } }));
+    await expect(attachOn(daemon).start(() => {})).rejects.toMatchObject({
+      code: "UNSAFE_ENVIRONMENT",
+      message: expect.stringContaining("privileged"),
+      suggestion: expect.stringContaining("privileged"),
+    });
+    await expect(attachOn(daemon, ["host-pid"]).start(() => {})).rejects.toMatchObject({
+      code: "UNSAFE_ENVIRONMENT",
+    });
+    expect(daemon.asked("POST", /./)).toEqual([]);
+    // It goes on to look for a shell, which the fake does not have.
+    await attachOn(daemon, ["privileged"])
+      .start(() => {})
+      .catch(() => {});
+    expect(daemon.asked("POST", /\/exec$/)).not.toEqual([]);
   });
 
   it("pulls nothing when it may not", async () => {

@@ -56,6 +56,7 @@ export class FakeDaemon implements AsyncDisposable {
     socket.end();
   };
   /** What container inspect answers. */
+  hostConfig: object = { Privileged: false, PidMode: "" };
   state = { Running: true, Paused: false, Status: "running" };
   /** Inspects that still say Running and no exit code after the program ended. */
   staleInspects = 0;
@@ -174,7 +175,7 @@ export class FakeDaemon implements AsyncDisposable {
       Name: "/fake",
       Config: { User: "", WorkingDir: "/workspace", Image: "fake" },
       State: this.state,
-      HostConfig: { Privileged: false, PidMode: "" },
+      HostConfig: this.hostConfig,
       Mounts: [],
     };
   }

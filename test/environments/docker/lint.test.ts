@@ -1,6 +1,7 @@
 import type Dockerode from "dockerode";
 import { describe, expect, it } from "vitest";
 import { lintContainer, lintEngine } from "../../../environments/docker/lint.ts";
+import { PRIVILEGED_HOST_CONFIG } from "./privileged.ts";
 
 interface Record {
   readonly HostConfig?: object;
@@ -113,6 +114,17 @@ describe("lintContainer()", () => {
   ])("calls %s weak", (_, rule, change) => {
     expect(lintContainer(record(change)).map(({ rule: found, level }) => [found, level])).toEqual([
       [rule, "weak"],
+    ]);
+  });
+
+  it("finds a privileged container in the engine's record of one, with all that it lacks", () => {
+    const found = lintContainer(record({ HostConfig: PRIVILEGED_HOST_CONFIG, Config: { User: "" } }), "1");
+    expect(found.filter(({ level }) => level === "unsafe").map(({ rule }) => rule)).toEqual(["privileged"]);
+    expect(found.filter(({ level }) => level === "weak").map(({ rule }) => rule)).toEqual([
+      "new-privileges",
+      "no-pids-limit",
+      "no-memory-limit",
+      "root",
     ]);
   });
 

@@ -1,6 +1,8 @@
-import { describe, expect, it } from "vitest";
+import util from "node:util";
+import { describe, expect, it, vi } from "vitest";
 import { DockerClient } from "../../../environments/docker/client.ts";
 import { openExec } from "../../../environments/docker/stream.ts";
+import type { ShellStream } from "../../../environments/shell/stream.ts";
 import { CONTAINER_ID, FakeDaemon, type FakeExec, frame } from "./fake-daemon.ts";
 import { fakeTarget, finish, until } from "./read-stream.ts";
 
@@ -28,6 +30,24 @@ describe("openExec()", () => {
     };
     const { stream } = await open(daemon);
     expect(await finish(stream)).toEqual({ ...ended(0), stdout: "hello", stderr: "oops" });
+  });
+
+  it("costs the same however many connections are open beside it", async () => {
+    await using daemon = await FakeDaemon.listen();
+    daemon.onExec = reader;
+    const target = await fakeTarget(new DockerClient(() => daemon.endpoint));
+    const streams: ShellStream[] = [];
+    for (let open = 0; open < 8; open += 1) streams.push(await openExec(target, request));
+    // The library's log, which is made whether somebody reads it or not.
+    const printed = vi.spyOn(util, "inspect");
+    try {
+      streams.push(await openExec(target, request));
+      const lengths = printed.mock.results.map(({ value }) => String(value).length);
+      expect(Math.max(0, ...lengths)).toBeLessThan(10_000);
+    } finally {
+      printed.mockRestore();
+    }
+    await Promise.all(streams.map((stream) => stream.close()));
   });
 
   it("passes variables in the program's environment and never in its arguments", async () => {

@@ -148,6 +148,8 @@ describe("an egress policy", () => {
       "10.1.2.3",
       "8.8.4.4",
       "::ffff:8.8.4.4",
+      "64:ff9b::808:404",
+      "64:ff9b::5db8:d822",
       "nonsense",
     ];
     expect(judged.map((address) => policy.judgeAddress(address, 443).allowed)).toEqual([
@@ -158,6 +160,8 @@ describe("an egress policy", () => {
       true,
       false,
       false,
+      false,
+      true,
       false,
     ]);
     expect(policy.judgeAddress("127.0.0.1", 8080)).toEqual({

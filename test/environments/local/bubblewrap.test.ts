@@ -24,8 +24,11 @@ import {
   type BubblewrapOptions,
   createBubblewrapEnvironment,
 } from "../../../environments/local/bubblewrap/index.ts";
+import { layoutArgv } from "../../../environments/local/bubblewrap/layout.ts";
 import { probeBubblewrap } from "../../../environments/local/bubblewrap/probe.ts";
+import { Sandbox } from "../../../environments/local/bubblewrap/sandbox.ts";
 import { seccompFilter } from "../../../environments/local/bubblewrap/seccomp.ts";
+import { parseExports } from "../../../environments/shell/exports.ts";
 import { pidsOf, uniqueSleep } from "../../surfaces/processes.ts";
 import { portOf } from "../egress/network.ts";
 
@@ -216,6 +219,30 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
     expect(await readdir(outside)).toEqual(["file"]);
   });
 
+  it("security 2: lets commands put nothing in the place of what this process opens by name", async () => {
+    const outside = await mkdtemp(join(root, "outside-"));
+    const { environment, run } = await make();
+    const { output } = await run(`cd /run/moorage && ls; for set in */; do
+ln -s ${outside}/$(basename $set) $set/run; rm -rf $set; ln -s ${outside} $(basename $set); done; : > made; mkdir made; ls`);
+    expect(output).toMatch(/\d\n/);
+    // More shells than are idle, each with a set of its own.
+    await Promise.all(Array.from({ length: 8 }, () => environment.exec("sleep 0.2")));
+    expect(await readdir(outside)).toEqual([]);
+    expect((await run("ls /run/moorage")).output).not.toContain("made");
+  });
+
+  it("hides the state folder in the workspace too, and does not let it be replaced", async () => {
+    const workspace = await mkdtemp(join(root, "workspace-"));
+    const stateDir = join(workspace, "deep", "state");
+    await mkdir(join(stateDir, "local"), { recursive: true });
+    await writeFile(join(stateDir, "secret"), "kept");
+    const { run } = await make({ workspace, stateDir });
+    const forged = `mv deep away; rm -rf deep; mv deep/state other; mkdir -p deep/state/local; echo '{}' > deep/state/local/forged.json; cat deep/state/secret`;
+    expect((await run(forged)).output).not.toMatch(/kept/);
+    expect(await readFile(join(stateDir, "secret"), "utf8")).toBe("kept");
+    expect(await readdir(join(stateDir, "local"))).not.toContain("forged.json");
+  });
+
   it("security 1: has one writable set, whatever working directory is asked for", async () => {
     const { environment } = await make();
     for (const cwd of ["/", "/etc", "/usr"]) {
@@ -256,6 +283,8 @@ attempt("unix", lambda: socket.socket(socket.AF_UNIX))
 attempt("vsock", lambda: socket.socket(40, socket.SOCK_STREAM))
 attempt("packet", lambda: socket.socket(17, socket.SOCK_RAW))
 attempt("pair", lambda: socket.socketpair())
+attempt("datagram pair", lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+attempt("raw pair", lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW | socket.SOCK_NONBLOCK))
 attempt("inet", lambda: socket.socket(socket.AF_INET))
 def terminal():
     main, side = os.openpty(); fcntl.ioctl(side, 0x5412, b"x")
@@ -265,6 +294,7 @@ def call(*args):
     if libc.syscall(*args) < 0: raise OSError(ctypes.get_errno(), "refused")
 if os.uname().machine == "x86_64":
     attempt("unshare", lambda: call(272, 0x10000000))
+    attempt("user namespace", lambda: call(56, 0x10000000 | 17, 0, 0, 0, 0))
     attempt("io_uring", lambda: call(425, 1, 0))
     attempt("bpf", lambda: call(321, 0, 0, 0))
 `;
@@ -274,12 +304,63 @@ if os.uname().machine == "x86_64":
       "vsock refused",
       "packet refused",
       "pair works",
+      "datagram pair refused",
+      "raw pair refused",
       "inet works",
       "terminal refused",
       "unshare refused",
+      "user namespace refused",
       "io_uring refused",
       "bpf refused",
     ]);
+  });
+
+  it("get no descriptor that this process was started with: a folder's would lead out", async () => {
+    const outside = await mkdtemp(join(root, "outside-"));
+    await writeFile(join(outside, "secret"), "leaked");
+    const module = join(import.meta.dirname, "../../../environments/local/bubblewrap/index.ts");
+    const places = { workspace: await mkdtemp(join(root, "workspace-")), stateDir: join(root, "leak-state") };
+    const code = `const { createBubblewrapEnvironment } = await import(${JSON.stringify(module)});
+for (const egress of ["none", { allow: [] }]) {
+const environment = createBubblewrapEnvironment({ ...${JSON.stringify(places)}, egress });
+const { output } = await environment.exec("cat /proc/*/fd/*/secret; ls /proc/self/fd | grep -c 40", { timeoutMs: 20000 });
+console.log(output); await environment.stop(); }`;
+    const shell = `exec 40<${outside}; exec "$@"`;
+    const node = [process.execPath, "--input-type=module", "-e", code];
+    const { stdout } = await promisify(execFile)("bash", ["-c", shell, "bash", ...node]);
+    expect(stdout).not.toContain("leaked");
+    expect(stdout.match(/^0$/gm)).toEqual(["0", "0"]);
+  });
+
+  it.each([true, false])("have their own group and signals where bash is there: %s", async (bash) => {
+    const workspace = await mkdtemp(join(root, "workspace-"));
+    const channel = await mkdtemp(join(root, "channel-"));
+    const sandbox = await Sandbox.start({
+      layout: layoutArgv({ workspace, channel, hidden: [], foreign: false, openNetwork: false }),
+      channel,
+      workspace,
+      env: { PATH: process.env.PATH ?? "", KEPT: "kept", verb: "mine" },
+      owner: null,
+      network: "none",
+      bash,
+      login: bash ? "auto" : "sh",
+    });
+    try {
+      const script = `read -r me _ _ _ group session _ </proc/self/stat; [ "$me" = "$group" ] && [ "$me" = "$session" ] && echo leads
+grep SigIgn /proc/self/status; echo "$verb $GIVEN $PWD"; kill -9 0`;
+      const stream = await sandbox.open(["sh", "-c", script], { GIVEN: "it's" });
+      let output = "";
+      stream.stdout.on("data", (chunk: Buffer) => {
+        output += chunk.toString();
+      });
+      expect(await stream.ended).toEqual({ exitCode: 137, signal: null, lost: null });
+      await expect.poll(() => output).toBe(`leads\nSigIgn:\t0000000000000000\nmine it's ${workspace}\n`);
+      const login = parseExports(await sandbox.readLogin());
+      expect([login.get("KEPT"), login.has("PATH"), login.has("GIVEN")]).toEqual(["kept", true, false]);
+      await stream.close();
+    } finally {
+      await sandbox.stop();
+    }
   });
 
   it("end with their orchestrator, and the next one clears what is left", { timeout: 60_000 }, async () => {

@@ -1,12 +1,13 @@
 /** What background processes must do. */
 import { randomBytes } from "node:crypto";
-import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { EnvironmentProcess, ProcessInfo } from "../../../environments/base.ts";
 import { createProcesses, type ShellProcesses } from "../../../environments/shell/processes.ts";
+import type { SystemShell } from "../../../environments/shell/stream.ts";
 import { limits } from "../../../src/limits.ts";
 import { uniqueSeconds } from "../../conformance/support.ts";
 import { createSpawnSystemShell, type SpawnSystemShell, type TestShell } from "./spawn-system-shell.ts";
@@ -30,8 +31,9 @@ async function createPlace(kind: TestShell, env: Readonly<Record<string, string>
 }
 
 /** Another orchestrator of the same environment. */
-function connect(system: SpawnSystemShell): ShellProcesses {
+function connect(system: SystemShell & { readonly folder: string }, joinsWaits = false): ShellProcesses {
   return createProcesses(system, {
+    joinsWaits,
     environmentId: `test-${randomBytes(4).toString("hex")}`,
     markerName: "MOORAGE_WORKER",
     workspace: () => system.folder,
@@ -73,6 +75,74 @@ function findByText(text: string): number[] {
 
 async function logText(process: EnvironmentProcess): Promise<string> {
   return (await process.log()).text;
+}
+
+/** Registers what waits must do where each request costs much. */
+export function describeJoinedWaits(kind: TestShell): void {
+  describe(`waits that share requests through ${kind}`, () => {
+    it("take a request until the next end, each ends by its own condition, and one wait more changes nothing", async () => {
+      await using place = await createPlace(kind);
+      let runs = 0;
+      const processes = connect(
+        {
+          ...place.system,
+          run: (script, options) => {
+            runs += 1;
+            return place.system.run(script, options);
+          },
+        },
+        true,
+      );
+      const codes = Array.from({ length: 12 }, (_, code) => code);
+      const started = await Promise.all(codes.map((code) => processes.start(`read line; exit ${code}`)));
+      const [first, second, third] = started as [EnvironmentProcess, EnvironmentProcess, EnvironmentProcess];
+      const endless = await processes.start("read line; sleep 600");
+      runs = 0;
+      const leaving = new AbortController();
+      const aborted = endless.wait({ abortSignal: leaving.signal });
+      const late = endless.wait({ timeoutMs: 300 });
+      const all = Promise.all(started.map((one) => one.wait()));
+      const twice = first.wait({ timeoutMs: 60_000 });
+      expect(await late).toMatchObject({ reason: "timeout", info: { status: "running" } });
+      leaving.abort();
+      expect(await aborted).toMatchObject({ reason: "aborted", info: { status: "running" } });
+      // Two requests so far, and two looks at what still runs.
+      expect(runs).toBeLessThanOrEqual(4);
+      await second.write("go\n");
+      expect(await second.wait()).toMatchObject({ reason: "exit", info: { exitCode: 1 } });
+      await Promise.all(started.filter((one) => one !== second).map((one) => one.write("go\n")));
+      const outcomes = await all;
+      expect(outcomes.map(({ reason, info }) => [reason, info.exitCode])).toEqual(
+        codes.map((code) => ["exit", code]),
+      );
+      expect(await twice).toMatchObject({ reason: "exit", info: { id: first.id, exitCode: 0 } });
+      expect(outcomes[2]?.info).toEqual(await third.info());
+      expect(await third.wait({ timeoutMs: 0 })).toMatchObject({ reason: "exit" });
+      rmSync(join(place.system.folder, "private", "p", third.id), { recursive: true });
+      await expect(third.wait()).rejects.toMatchObject({ code: "PROCESS_MISSING" });
+      await expect(third.log()).rejects.toMatchObject({ code: "PROCESS_MISSING" });
+    });
+
+    it("end when nobody waits any more, and see a supervisor that was killed", async () => {
+      await using place = await createPlace(kind);
+      const processes = connect(place.system, true);
+      const [one, other] = [await processes.start("sleep 600"), await processes.start("sleep 600")];
+      const leaving = new AbortController();
+      const both = [one.wait({ abortSignal: leaving.signal }), other.wait({ abortSignal: leaving.signal })];
+      const record = join(place.system.folder, "private", "p", one.id);
+      const scripts = () => findByText(`${place.system.folder}/`).length;
+      const before = scripts();
+      await until(() => scripts() > before);
+      leaving.abort();
+      for (const end of await Promise.all(both)) expect(end.reason).toBe("aborted");
+      await until(() => scripts() <= before);
+      const supervisor = Number((await readFile(join(record, "supervisor"), "utf8")).split(" ")[0]);
+      const lost = one.wait();
+      process.kill(supervisor, "SIGKILL");
+      process.kill((await one.info()).pid ?? 0, "SIGKILL");
+      expect(await lost).toMatchObject({ reason: "exit", info: { status: "lost", exitCode: null } });
+    });
+  });
 }
 
 /**

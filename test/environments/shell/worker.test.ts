@@ -1,12 +1,14 @@
-import { readdir, readFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { readdir, readFile, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { PassThrough } from "node:stream";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { spawnStream } from "../../../environments/local/spawn.ts";
 import { ownedOrphans } from "../../../environments/shell/left-behind.ts";
-import { emptyState } from "../../../environments/shell/state.ts";
+import { emptyState, type ShellState } from "../../../environments/shell/state.ts";
 import type { ShellStream } from "../../../environments/shell/stream.ts";
 import { type CallEnd, Worker } from "../../../environments/shell/worker.ts";
+import { limits } from "../../../src/limits.ts";
 import { token, until } from "../../conformance/support.ts";
 import { createSpawnSystemShell } from "./spawn-system-shell.ts";
 
@@ -15,7 +17,16 @@ interface Rig {
   /** Keeps what the shell writes on its way, as a slow network does. */
   readonly hold: () => void;
   readonly letGo: () => void;
-  readonly call: (command: string, separate?: boolean) => Promise<CallEnd & { readonly output: string }>;
+  readonly call: (
+    command: string,
+    separate?: boolean,
+    stdin?: Uint8Array | null,
+    state?: ShellState,
+  ) => Promise<CallEnd & { readonly output: string }>;
+}
+
+function spawnLocal(argv: readonly string[], env: Readonly<Record<string, string>>): Promise<ShellStream> {
+  return spawnStream({ argv, env: { ...env, PATH: process.env.PATH ?? "/usr/bin:/bin" }, cwd: "/" });
 }
 
 async function openRig(shell: "bash" | "sh"): Promise<Rig> {
@@ -26,11 +37,7 @@ async function openRig(shell: "bash" | "sh"): Promise<Rig> {
     library: "",
     login: false,
     open: async (argv, env): Promise<ShellStream> => {
-      const stream = await spawnStream({
-        argv,
-        env: { ...env, PATH: process.env.PATH ?? "/usr/bin:/bin" },
-        cwd: "/",
-      });
+      const stream = await spawnLocal(argv, env);
       const delayed = (from: NodeJS.ReadableStream): PassThrough => {
         const to = new PassThrough();
         from.pipe(to);
@@ -48,15 +55,15 @@ async function openRig(shell: "bash" | "sh"): Promise<Rig> {
     letGo: () => {
       for (const { from, to } of sides) from.pipe(to);
     },
-    call: async (command, separate = false) => {
+    call: async (command, separate = false, stdin = null, state = emptyState("/")) => {
       const chunks: Buffer[] = [];
       const end = await worker.run({
         command,
         cwd: "/",
         cwdRequired: false,
-        state: emptyState("/"),
+        state,
         env: new Map(),
-        stdin: null,
+        stdin,
         separate,
         dump: false,
         onData: (_stream, chunk) => void chunks.push(chunk),
@@ -101,6 +108,35 @@ describe.each(["bash", "sh"] as const)("a worker of %s", (shell) => {
     },
   );
 
+  it("that is heard too late ends, and takes that for no loss of its orchestrator", async () => {
+    const will = `${tmpdir()}/${token()}`;
+    const streams: ShellStream[] = [];
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    try {
+      const opening = Worker.open({
+        id: token(),
+        shell,
+        library: "",
+        atLoss: `: >${will}`,
+        login: false,
+        open: async (argv, env) => {
+          const stream = await spawnLocal(argv, env);
+          streams.push(stream);
+          // Its greeting stays on its way.
+          return { ...stream, stderr: new PassThrough() };
+        },
+      });
+      const refused = expect(opening).rejects.toMatchObject({ code: "ENVIRONMENT_UNAVAILABLE" });
+      await vi.waitUntil(() => vi.getTimerCount() > 0 && streams.length > 0);
+      await vi.advanceTimersByTimeAsync(limits.openTimeoutMs);
+      await refused;
+    } finally {
+      vi.useRealTimers();
+    }
+    expect(await streams[0]?.ended).toMatchObject({ exitCode: 0, lost: null });
+    await expect(stat(will)).rejects.toMatchObject({ code: "ENOENT" });
+  });
+
   it("gives all that a dying shell wrote, up to bytes that could have begun a frame", async () => {
     const { worker, call } = await openRig(shell);
     const end = await call("printf 'last\\000'; kill -9 $$");
@@ -122,6 +158,72 @@ describe.each(["bash", "sh"] as const)("a worker of %s", (shell) => {
     expect(found).not.toContain(gone);
     for (const pid of found) process.kill(pid, "SIGKILL");
     await worker.close();
+  });
+});
+
+describe("a worker whose next subshell is forked ahead", () => {
+  /** Process id of the subshell that waits. */
+  async function waiting({ worker }: Rig): Promise<number> {
+    worker.prepare();
+    let found: number | undefined;
+    await until(async () => {
+      found = (await carriers(worker.id)).find((pid) => pid !== worker.shellPid);
+      return found !== undefined;
+    }, "a subshell waits");
+    if (found === undefined) throw new Error("No subshell waits");
+    return found;
+  }
+
+  it("runs a call in it as in any other, and none in a shell that was told to wait twice", async () => {
+    const rig = await openRig("bash");
+    const pid = await waiting(rig);
+    rig.worker.prepare();
+    expect(await rig.call("echo $BASHPID $LINENO; cat; exit 3")).toMatchObject({
+      output: `${pid} 1\n`,
+      exitCode: 3,
+    });
+    await waiting(rig);
+    expect(await rig.call("cat", false, Buffer.from("in"))).toMatchObject({ output: "in", exitCode: 0 });
+    await rig.worker.close();
+    expect(await carriers(rig.worker.id)).toEqual([]);
+  });
+
+  it("goes on without one that was ended while it waited", async () => {
+    const rig = await openRig("bash");
+    process.kill(await waiting(rig), "SIGKILL");
+    await until(async () => (await carriers(rig.worker.id)).length === 1, "only the shell is left");
+    await until(async () => {
+      const end = await rig.call("echo on");
+      return end.kind === "ended" && end.output === "on\n";
+    }, "the shell runs the next call");
+    await rig.worker.close();
+  });
+
+  it("proves that a call did not run whose subshell was ended before", async () => {
+    const rig = await openRig("bash");
+    const pid = await waiting(rig);
+    rig.hold();
+    process.kill(pid, "SIGKILL");
+    await until(async () => (await carriers(rig.worker.id)).length === 1, "only the shell is left");
+    const file = `${tmpdir()}/${token()}`;
+    const missed = rig.call(`echo >${file}; exit`);
+    rig.letGo();
+    expect(await missed).toMatchObject({ kind: "lost", begun: false, output: "" });
+    expect(existsSync(file)).toBe(false);
+    expect(await rig.call("echo next")).toMatchObject({ kind: "ended", output: "next\n" });
+    await rig.worker.close();
+  });
+
+  it("leaves it when the call brings a state that the shell does not have yet", async () => {
+    const rig = await openRig("bash");
+    const state = { ...emptyState("/"), variables: new Map([["LONG", "x".repeat(10_000)]]) };
+    for (const _ of ["told", "kept"]) {
+      await waiting(rig);
+      const end = await rig.call("echo ${#LONG}", false, null, state);
+      expect(end).toMatchObject({ kind: "ended", output: "10000\n", exitCode: 0 });
+    }
+    await rig.worker.close();
+    expect(await carriers(rig.worker.id)).toEqual([]);
   });
 });
 

@@ -1,4 +1,7 @@
-/** Real servers on loopback with configuration, keys and accounts of their own, made and removed by the test. */
+/**
+ * Real servers on loopback with configuration, keys and accounts of their own, made and removed by the test: for what
+ * cuts them off, starts them again or looks at their processes. The conformance suite runs in `container.ts`.
+ */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -11,7 +14,7 @@ import {
   rmSync,
   writeFileSync,
 } from "node:fs";
-import { connect as connectSocket, createServer } from "node:net";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -141,14 +144,17 @@ export function uniqueSeconds(): string {
   return String(1_000_000 + Math.floor(Math.random() * 1_000_000));
 }
 
-/** For messages. */
-export function describeProcess(pid: number): string {
-  try {
-    return `${pid} ${readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ").slice(0, 300)}`;
-  } catch {
-    return `${pid}, which has just ended`;
-  }
-}
+/** Lines of sshd_config that every server of the tests has; one that stands before them wins. */
+export const SSHD_CONFIG: readonly string[] = [
+  "PidFile none",
+  "UsePAM no",
+  "PasswordAuthentication no",
+  "KbdInteractiveAuthentication no",
+  "PermitRootLogin prohibit-password",
+  "MaxStartups 100",
+  "StrictModes no",
+  "LogLevel VERBOSE",
+];
 
 export interface SshdOptions {
   /** Lines of sshd_config beside those that every server here has. */
@@ -191,14 +197,7 @@ export class Sshd {
         `Port ${port}`,
         `ListenAddress ${sshd.address}`,
         ...hostKeys.map((path) => `HostKey ${path}`),
-        "PidFile none",
-        "UsePAM no",
-        "PasswordAuthentication no",
-        "KbdInteractiveAuthentication no",
-        "PermitRootLogin prohibit-password",
-        "MaxStartups 100",
-        "StrictModes no",
-        "LogLevel VERBOSE",
+        ...SSHD_CONFIG,
         "",
       ].join("\n"),
     );
@@ -315,16 +314,6 @@ export async function until(
     if (performance.now() > deadline) throw new Error(`Not within ${deadlineMs} ms: ${claim}`);
     await delay(20);
   }
-}
-
-/** Whether something accepts connections there. */
-export function accepts(port: number, host = "127.0.0.1"): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connectSocket({ host, port });
-    socket.once("connect", () => resolve(true)).once("error", () => resolve(false));
-    socket.once("close", () => resolve(false));
-    socket.once("connect", () => socket.destroy());
-  });
 }
 
 /** A known_hosts file for servers that have those host keys. */

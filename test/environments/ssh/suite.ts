@@ -1,33 +1,20 @@
-/** The conformance suite on a server of its own and an account of a given login shell. */
-import { join } from "node:path";
-import { afterAll } from "vitest";
+/** The conformance suite on accounts of a container, each with a login shell of its own. */
+import { afterAll, beforeAll } from "vitest";
 import { createSshEnvironment } from "../../../environments/ssh/index.ts";
 import { type Conformance, describeEnvironment } from "../../conformance/index.ts";
-import { dropbear, dropbearObstacle } from "./dropbear.ts";
+import { canTest } from "../../host/required.ts";
 import {
-  type Account,
-  canRun,
-  describeProcess,
-  makeAccount,
-  makeKey,
-  processesWith,
-  publicKey,
-  Sshd,
-  sshdObstacle,
-  temporaryFolder,
-  writeKnownHosts,
-} from "./sshd.ts";
-
-const cleanups: (() => unknown)[] = [];
-afterAll(async () => {
-  for (const cleanup of cleanups.reverse()) await cleanup();
-});
+  containerObstacle,
+  type LoginShell,
+  type Server,
+  type SshContainer,
+  startSshContainer,
+} from "./container.ts";
 
 export interface SuitePlace {
   readonly name: string;
-  /** Login shell of the account. */
-  readonly shell: string;
-  readonly server: "sshd" | "dropbear";
+  readonly shell: LoginShell;
+  readonly server: Server;
   /** Shell that runs commands. @default the best there is */
   readonly commands?: "sh";
   readonly gaps?: Conformance["gaps"];
@@ -35,18 +22,18 @@ export interface SuitePlace {
   readonly areas?: Conformance["areas"];
 }
 
-export const BASH: SuitePlace = { name: "ssh, login shell bash", shell: "/bin/bash", server: "sshd" };
+export const BASH: SuitePlace = { name: "ssh, login shell bash", shell: "bash", server: "sshd" };
 export const DASH: SuitePlace = {
   name: "ssh, login shell dash",
-  shell: "/bin/dash",
+  shell: "dash",
   server: "sshd",
   commands: "sh",
 };
-export const FISH: SuitePlace = { name: "ssh, login shell fish", shell: "/usr/bin/fish", server: "sshd" };
-export const TCSH: SuitePlace = { name: "ssh, login shell tcsh", shell: "/bin/tcsh", server: "sshd" };
+export const FISH: SuitePlace = { name: "ssh, login shell fish", shell: "fish", server: "sshd" };
+export const TCSH: SuitePlace = { name: "ssh, login shell tcsh", shell: "tcsh", server: "sshd" };
 export const DROPBEAR: SuitePlace = {
   name: "ssh, dropbear",
-  shell: "/bin/bash",
+  shell: "bash",
   server: "dropbear",
   gaps: {
     "/dev/stdout and /dev/stderr can be opened": "dropbear makes the pipes as root, for root alone to open",
@@ -59,56 +46,36 @@ const GAPS: NonNullable<Conformance["gaps"]> = {
     "one of its files is read-only, which only root may replace",
 };
 
-/** Registers the suite for one place. */
-export async function describePlace(place: SuitePlace): Promise<void> {
-  const obstacle = sshdObstacle(place.shell) ?? (place.server === "dropbear" ? dropbearObstacle() : null);
-  canRun(place.name, obstacle);
-  const server = obstacle === null ? await prepare(place.server, place.shell) : null;
-  describeEnvironment({
-    name: place.name,
-    create: () => {
-      if (!server) throw new Error(`No server: ${obstacle}`);
-      return createSshEnvironment({
-        ...server.options,
-        host: "127.0.0.1",
-        user: server.account.name,
-        stateDir: server.stateDir,
-        ...(place.commands && { shell: place.commands }),
-      });
-    },
-    ...(obstacle !== null && { unavailable: obstacle }),
-    gaps: { ...GAPS, ...place.gaps },
-    ...(place.areas && { areas: place.areas }),
-    facts: {
-      leftovers: async ({ id }) => processesWith(`MOORAGE_WORKER=${id}.`).map(describeProcess),
-    },
-  });
-}
-
-interface Place {
-  readonly account: Account;
-  readonly stateDir: string;
-  readonly options: {
-    readonly port: number;
-    readonly configFile: null;
-    readonly identityFiles: readonly string[];
-    readonly knownHostsFiles: readonly string[];
-  };
-}
-
-async function prepare(kind: "sshd" | "dropbear", shell: string): Promise<Place> {
-  const folder = temporaryFolder();
-  cleanups.push(() => folder[Symbol.dispose]());
-  const key = makeKey(folder.path, "id");
-  const account = makeAccount(shell, publicKey(key));
-  cleanups.push(account.remove);
-  const server = kind === "sshd" ? await Sshd.start() : await dropbear(folder.path);
-  cleanups.push(() => server[Symbol.asyncDispose]());
-  const knownHosts = join(folder.path, "known_hosts");
-  writeKnownHosts(knownHosts, [server]);
-  return {
-    account,
-    stateDir: folder.path,
-    options: { port: server.port, configFile: null, identityFiles: [key], knownHostsFiles: [knownHosts] },
-  };
+/** Registers the suite for places on one container. */
+export async function describePlaces(places: readonly SuitePlace[]): Promise<void> {
+  const obstacle = await containerObstacle();
+  for (const { name } of places) canTest("ssh", name, obstacle);
+  let container: SshContainer;
+  if (obstacle === null) {
+    beforeAll(async () => {
+      container = await startSshContainer();
+    });
+    afterAll(() => container?.[Symbol.asyncDispose]());
+  }
+  for (const { name, shell, server, commands, gaps, areas } of places) {
+    describeEnvironment({
+      name,
+      create: () =>
+        createSshEnvironment({
+          host: container.host,
+          port: container.ports[server],
+          user: shell,
+          configFile: null,
+          agent: null,
+          identityFiles: [container.identityFile],
+          knownHostsFiles: [container.knownHostsFile],
+          stateDir: container.stateDir,
+          ...(commands && { shell: commands }),
+        }),
+      ...(obstacle !== null && { unavailable: obstacle }),
+      gaps: { ...GAPS, ...gaps },
+      ...(areas && { areas }),
+      facts: { leftovers: ({ id }) => container.processesWith(shell, `MOORAGE_WORKER=${id}\\.`) },
+    });
+  }
 }

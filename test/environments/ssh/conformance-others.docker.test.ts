@@ -3,10 +3,12 @@
  * suite is asked of these places by the slow tests.
  */
 import type { Area } from "../../conformance/index.ts";
-import { DASH, DROPBEAR, describePlace, FISH, TCSH } from "./suite.ts";
+import { DASH, DROPBEAR, describePlaces, FISH, TCSH } from "./suite.ts";
 
 const areas: readonly Area[] = ["argv", "health"];
 
-for (const place of [DASH, FISH, TCSH]) await describePlace({ ...place, areas });
-// A server without sftp: files go another way.
-await describePlace({ ...DROPBEAR, areas: [...areas, "files"] });
+await describePlaces([
+  ...[DASH, FISH, TCSH].map((place) => ({ ...place, areas })),
+  // A server without sftp: files go another way.
+  { ...DROPBEAR, areas: [...areas, "files"] },
+]);
