@@ -188,6 +188,9 @@ export function signalExitCode(signal: string): number | null {
   return number === undefined ? null : 128 + number;
 }
 
+/** Several shells that wait may be ended at once, by a `pkill` in another session say. */
+const MAX_MISSES = 5;
+
 type Interruption = "timeout" | "abort" | "yield";
 
 /** Fires once, for the first reason that comes. */
@@ -428,7 +431,8 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
       } else {
         end = first;
       }
-      if (end.kind === "lost" && !end.begun && attempt === 1 && typeof first !== "string") {
+      const maxAttempts = end.lost?.details.phase === "ready" ? MAX_MISSES : 2;
+      if (end.kind === "lost" && !end.begun && attempt < maxAttempts && typeof first !== "string") {
         await host.pool.discard(worker);
         continue;
       }

@@ -76,12 +76,15 @@ export function afterwards(nonce: string): string {
   return `${nonce}\n`;
 }
 
+/** Exit code of a shell that does not know where the next call begins, and runs none. */
+export const PLACE_LOST = 121;
+
 /**
  * Looks for `afterwards`. Where it does not come, whoever read before was ended in the middle, and the rest of a text or
  * an input would be taken for calls: the shell ends then, which is no loss of its orchestrator. The stream's end is one.
  */
 function keepPlaceScript(shell: ShellKind, nonce: string): string {
-  const leave = "{ trap - EXIT; exit 1; }";
+  const leave = `{ trap - EXIT; exit ${PLACE_LOST}; }`;
   if (shell === "sh") {
     return `if IFS= read -r __moor_t || [ "$__moor_t" ]; then [ "$__moor_t" = ${nonce} ] || ${leave}; fi; unset __moor_t`;
   }

@@ -18,6 +18,7 @@ import {
   callScript,
   FRAME,
   helloScript,
+  PLACE_LOST,
   readyScript,
   type ShellKind,
   wire,
@@ -199,7 +200,7 @@ interface Ready {
   readonly secret: string;
 }
 
-/** How a call ends whose subshell was ended while it waited for the call: its text came too late, so nothing ran. */
+/** How a call ends whose text nobody was left to run: the subshell that waited for it, or for another, was ended before. */
 const MISSED = {
   kind: "lost",
   exitCode: null,
@@ -538,6 +539,7 @@ export class Worker implements CallWorker {
       };
     }
     const end = await this.#stream.ended;
+    if (end.exitCode === PLACE_LOST && !seen.answered) return { ...common, ...MISSED };
     return {
       ...common,
       kind: end.lost ? "lost" : "died",

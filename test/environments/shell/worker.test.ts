@@ -5,6 +5,7 @@ import { PassThrough } from "node:stream";
 import { describe, expect, it, vi } from "vitest";
 import { spawnStream } from "../../../environments/local/spawn.ts";
 import { ownedOrphans } from "../../../environments/shell/left-behind.ts";
+import { PLACE_LOST } from "../../../environments/shell/script.ts";
 import { emptyState, type ShellState } from "../../../environments/shell/state.ts";
 import type { ShellStream } from "../../../environments/shell/stream.ts";
 import { type CallEnd, Worker } from "../../../environments/shell/worker.ts";
@@ -158,7 +159,7 @@ describe.each(["bash", "sh"] as const)("a worker of %s", (shell) => {
     await until(async () => (await carriers(worker.id)).length > 2, "the command runs");
     for (const pid of await carriers(worker.id)) if (pid !== worker.shellPid) process.kill(pid, "SIGKILL");
     expect(await running).toMatchObject({ kind: "ended", exitCode: 137 });
-    expect(await stream.ended).toMatchObject({ exitCode: 1, lost: null });
+    expect(await stream.ended).toMatchObject({ exitCode: PLACE_LOST, lost: null });
     expect(existsSync(file)).toBe(false);
   });
 
@@ -180,6 +181,9 @@ describe.each(["bash", "sh"] as const)("a worker of %s", (shell) => {
 });
 
 describe("a worker whose next subshell is forked ahead", () => {
+  /** One that a shell is told before its call, which no subshell that waits already knows. */
+  const LONG_STATE = { ...emptyState("/"), variables: new Map([["LONG", "x".repeat(10_000)]]) };
+
   /** Process id of the subshell that waits. */
   async function waiting({ worker }: Rig): Promise<number> {
     worker.prepare();
@@ -241,17 +245,18 @@ describe("a worker whose next subshell is forked ahead", () => {
     rig.stream.stdin.write("1000\nthe first half");
     process.kill(pid, "SIGKILL");
     await until(async () => (await carriers(rig.worker.id)).length < 2, "the subshell is gone");
-    rig.stream.stdin.write(`${file.length + 3}\n: >${file}`);
-    expect(await rig.stream.ended).toMatchObject({ exitCode: 1, lost: null });
+    const call = rig.call(`: >${file}`, false, null, LONG_STATE);
+    expect(await rig.stream.ended).toMatchObject({ exitCode: PLACE_LOST, lost: null });
+    rig.letGo();
+    expect(await call).toMatchObject({ kind: "lost", begun: false, output: "" });
     expect(existsSync(file)).toBe(false);
   });
 
   it("leaves it when the call brings a state that the shell does not have yet", async () => {
     const rig = await openRig("bash");
-    const state = { ...emptyState("/"), variables: new Map([["LONG", "x".repeat(10_000)]]) };
     for (const _ of ["told", "kept"]) {
       await waiting(rig);
-      const end = await rig.call("echo ${#LONG}", false, null, state);
+      const end = await rig.call("echo ${#LONG}", false, null, LONG_STATE);
       expect(end).toMatchObject({ kind: "ended", output: "10000\n", exitCode: 0 });
     }
     await rig.worker.close();
