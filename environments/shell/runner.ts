@@ -431,8 +431,11 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
       } else {
         end = first;
       }
-      const maxAttempts = end.lost?.details.phase === "ready" ? MAX_MISSES : 2;
-      if (end.kind === "lost" && !end.begun && attempt < maxAttempts && typeof first !== "string") {
+      // The command itself begins after its session's state was brought back, which a signal to its shell can cut short.
+      const isEndedEarly = end.kind === "ended" && !end.restored && (end.exitCode ?? 0) > 128;
+      const isMissed = end.lost?.details.phase === "ready" || isEndedEarly;
+      const isUnbegun = (end.kind === "lost" && !end.begun) || isEndedEarly;
+      if (isUnbegun && attempt < (isMissed ? MAX_MISSES : 2) && typeof first !== "string") {
         await host.pool.discard(worker);
         continue;
       }
