@@ -18,7 +18,7 @@ import type {
   WaitCondition,
 } from "../base.ts";
 import { Capture } from "./capture.ts";
-import type { StateDump } from "./exports.ts";
+import { folderOf, type StateDump } from "./exports.ts";
 import type { OutputStore, Spill } from "./outputs.ts";
 import type { WorkerPool } from "./pool.ts";
 import { fromBytes, type ShellState, toBytes } from "./state.ts";
@@ -514,7 +514,7 @@ async function acquireUnlessStopped(
 
 /** As the shell told it, else where the command began. */
 function cwdAfter(end: CallEnd, requiredCwd: string | null, state: ShellState): string {
-  const told = end.dump?.variables.get("PWD") ?? end.movedTo;
+  const told = (end.dump && folderOf(end.dump)) ?? end.movedTo;
   if (told) return fromBytes(told);
   return requiredCwd === null ? fromBytes(state.cwd) : normalize(requiredCwd).replace(/(?<=.)\/$/, "");
 }

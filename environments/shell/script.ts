@@ -331,7 +331,7 @@ function enter(call: CallScript): string[] {
     ];
   }
   return [
-    `cd -- ${target} || { set -- ${target}; until cd -- "$1"; do set -- "\${1%/*}"; case $1 in '') cd /; break;; esac; done; set --; printf '\\000${call.nonce}${FRAME.moved}%s\\000${call.nonce};' "$PWD" >&9; }`,
+    `cd -- ${target} || { set -- ${target}; until cd -- "$1"; do set -- "\${1%/*}"; case $1 in /*) ;; *) cd /; break;; esac; done; set --; printf '\\000${call.nonce}${FRAME.moved}%s\\000${call.nonce};' "$PWD" >&9; }`,
     old,
   ];
 }
@@ -507,8 +507,9 @@ exit $__moor_e
   // The input of a shell that ends with its call comes from a file.
   const isFed = call.stdinBytes !== null && !call.once;
   const subshell = call.stdinBytes === null ? `( ${body}\n) </dev/null` : withInput;
+  // One compound command here too: what follows a syntax error in an `eval` is parsed wrongly after it.
   const text = call.ready
-    ? `${forget}${call.stdinBytes === null ? `exec </dev/null || exit; ${body}` : withInput}`
+    ? `{ ${forget}${call.stdinBytes === null ? `exec </dev/null || exit; ${body}` : withInput}\n}`
     : `{ ${forget}${subshell}\n${endScript(call)}\n${isFed ? `${keepPlaceScript(shell, nonce)}\n` : ""}}`;
   return { setup: inline ? null : `__moor_s=${quote(exported)} __moor_d=${quote(defined)}`, call: text };
 }
