@@ -274,6 +274,9 @@ export class Worker implements CallWorker {
     const stream = await options.open(argv, { [WORKER_MARKER]: options.id });
     const splitters = [new FrameSplitter(nonce), ...(loginNonce ? [new FrameSplitter(loginNonce)] : [])];
     let login: ReadonlyMap<string, string> | null = null;
+    // Which shell answers is not known yet; one that reads a script finds no program by the name of a number.
+    const greet = `${helloScript(nonce, { library, atLoss, reaper: known?.reaper })}\n`;
+    const numberMissing = new RegExp(`^.*\\b${greet.length}: .*\\n?`, "m");
     let noise = "";
     const gather = (chunk: Buffer) => {
       noise = (noise + chunk.toString("utf8")).slice(-2_000);
@@ -304,13 +307,14 @@ export class Worker implements CallWorker {
         // An engine that cannot start the program says why on stdout.
         await drained(stream);
         stream.stdout.off("data", gather);
+        const said = noise.replace(numberMissing, "").trim();
         reject(
           end.lost ??
             new MoorageError(
-              end.exitCode === 127 || /no such file|not found/i.test(noise)
+              end.exitCode === 127 || /no such file|not found/i.test(said)
                 ? "SHELL_MISSING"
                 : "ENVIRONMENT_UNAVAILABLE",
-              `Cannot open a shell: /bin/sh ended with code ${end.exitCode}: ${noise.trim()}`,
+              `Cannot open a shell: /bin/sh ended with code ${end.exitCode}${said === "" ? "" : `: ${said}`}`,
               {
                 details: { phase: "hello", exitCode: end.exitCode },
               },
@@ -318,9 +322,7 @@ export class Worker implements CallWorker {
         );
       });
     });
-    // Which shell answers is not known yet; one that reads a script finds no program by the name of a number.
-    const greet = helloScript(nonce, { library, atLoss, reaper: known?.reaper });
-    stream.stdin.write(wire("bash", `${greet}\n`), "latin1");
+    stream.stdin.write(wire("bash", greet), "latin1");
     let fields: readonly string[];
     try {
       fields = (await hello).fields;

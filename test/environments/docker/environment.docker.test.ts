@@ -194,6 +194,20 @@ describeWithEngine("a docker environment", () => {
     for (const note of [...bomb.notes, ...next.notes]) expect(note).toMatch(/was started anew/);
   });
 
+  it("starts what is full of processes anew where a plain sh runs the commands too", async () => {
+    const backend = createDockerBackend({ image: BUSYBOX_IMAGE, pidsLimit: 40, cpus: 1 });
+    const environment = createShellEnvironment(backend, { stateDir });
+    await using _ = environment;
+    await using session = await environment.openSession();
+    await session.exec("export KEPT=1");
+    const full = await session.exec("i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i + 1)); done");
+    const next = await session.exec('echo "$KEPT"');
+    expect({ output: next.output, notes: [...full.notes, ...next.notes] }).toEqual({
+      output: "1\n",
+      notes: [expect.stringMatching(/was started anew/)],
+    });
+  });
+
   it("never says that a command ran which was cut off by the container's end", async () => {
     const { backend, environment } = make();
     await using _ = environment;
