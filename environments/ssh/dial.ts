@@ -21,6 +21,8 @@ export interface Dialled {
   readonly client: Client;
   readonly transport: Duplex;
   readonly writes: Writes;
+  /** What the server calls itself: `OpenSSH_9.2p1`. */
+  readonly software: string;
 }
 
 /**
@@ -41,16 +43,16 @@ export async function dial(
   const writes = gatherWrites(transport);
   const client = new ssh2.Client();
   try {
-    await handshake();
-    return { client, transport, writes };
+    const software = await handshake();
+    return { client, transport, writes, software };
   } catch (error) {
     client.destroy();
     transport.destroy();
     throw error;
   }
 
-  function handshake(): Promise<void> {
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
+  function handshake(): Promise<string> {
+    const { promise, resolve, reject } = Promise.withResolvers<string>();
     let phase: Phase = "banner";
     let head = Buffer.alloc(0);
     let banner: string | null = null;
@@ -113,7 +115,7 @@ export async function dial(
         );
       })
       .once("close", () => onBroken("the server closed the connection"))
-      .once("ready", () => resolve());
+      .once("ready", () => resolve(/(?:^|\n)SSH-[^-]*-(\S*)/.exec(head.toString("latin1"))?.[1] ?? ""));
     options.abortSignal?.addEventListener("abort", onAbort, { once: true });
     if (options.abortSignal?.aborted) onAbort();
     client.connect({
