@@ -17,8 +17,8 @@ export async function makePrivateFolder(path: string): Promise<void> {
     if (code === "EEXIST" && (await stat(path)).isDirectory()) return;
     const parent = dirname(path);
     if (code !== "ENOENT" || parent === path) throw error;
-    if (existsSync(parent)) throw error;
-    await makePrivateFolder(parent);
+    // One that is there by now was made by somebody else meanwhile, or makes no folders, which the next try tells.
+    if (!existsSync(parent)) await makePrivateFolder(parent);
     await mkdir(path, { mode: 0o700 }).catch((again: unknown) => {
       if (!(again instanceof Error && "code" in again && again.code === "EEXIST")) throw again;
     });

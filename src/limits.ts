@@ -184,7 +184,10 @@ export const limits = {
   /** Decisions of the proxy that are kept for lists; all are counted. */
   egressDecisionsKept: 500,
 
-  /** A sandbox server's first word on a command, milliseconds; then the command's end is unknown. */
+  /**
+   * A sandbox server's first word on a command, milliseconds; then the command's end is unknown. After as long a silence
+   * later on it is asked whether the command still runs.
+   */
   vercelAnswerMs: 30_000,
   /** One line of a sandbox server's stream, bytes; a longer one is no line of such a server. */
   vercelLineMaxBytes: 16 * 1024 * 1024,

@@ -44,22 +44,19 @@ server.listen({ port: Number(port), host: "127.0.0.1" }, () => console.log("open
 `;
 
 /**
- * Opens the port, hands the listener to its parent over their channel, so that no byte passes through it, and starts a
- * program whose end is its own. Arguments: port, program and its arguments, which get descriptors 0 to 6.
+ * Opens the port, hands the listener to its parent over their channel, so that no byte passes through it, and ends.
+ * Argument: port.
  */
 export const HANDING_DOOR = `
-const net = require("node:net"), { spawn } = require("node:child_process"), { constants } = require("node:os");
-const [port, file, ...args] = process.argv.slice(1);
+const net = require("node:net");
 const fail = (error) => { console.error("door: " + error.message); process.exit(70); };
 const server = net.createServer().on("error", fail);
-server.listen({ port: Number(port), host: "127.0.0.1" }, () => {
+server.listen({ port: Number(process.argv[1]), host: "127.0.0.1" }, () => {
   process.send("open", server, (error) => {
     if (error) return fail(error);
     // From here on only the parent takes connections.
     server.close();
     process.disconnect();
-    const child = spawn(file, args, { stdio: [0, 1, 2, 3, 4, 5, 6] }).once("error", fail);
-    child.once("exit", (code, signal) => process.exit(signal ? 128 + constants.signals[signal] : code));
   });
 });
 `;

@@ -98,6 +98,8 @@ class RunningProxy implements EgressProxy {
   readonly #open = new Set<OpenConnection>();
   /** Where the requests on a socket go, when it is a tunnel to a web server without TLS. */
   readonly #tunnels = new WeakMap<Duplex, Target>();
+  /** When what follows on a connection must be a whole head. */
+  readonly #heads = new WeakMap<Duplex, { readonly timer: NodeJS.Timeout; running: number }>();
   #policy: CompiledPolicy;
 
   constructor(options: EgressProxyOptions) {
@@ -176,7 +178,6 @@ class RunningProxy implements EgressProxy {
     const server = createHttpServer({
       insecureHTTPParser: false,
       requireHostHeader: false,
-      headersTimeout: limits.egressHeadMs,
       keepAliveTimeout: limits.egressHeadMs,
       requestTimeout: 0,
       noDelay: true,
@@ -194,12 +195,15 @@ class RunningProxy implements EgressProxy {
         track: (client: Socket, upstream: Socket, target: Target, address: string) =>
           this.#track({ client, server: upstream, target, address }),
       };
+      this.#countRequests(request.socket, 1);
+      response.once("close", () => this.#countRequests(request.socket, -1));
       answerRequest(context, request, response, this.#tunnels.get(request.socket) ?? null).catch(() => {
         // A fault of ours must not open anything: the client is cut off.
         request.socket.destroy();
       });
     });
     server.on("connect", (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+      this.#countRequests(socket, 1);
       // The listener hands on net sockets only; the event's type is wider.
       this.#connectRequest(request, socket as Socket, head);
     });
@@ -240,8 +244,25 @@ class RunningProxy implements EgressProxy {
   #asHttp(socket: Socket, first: Buffer, target: Target | null): void {
     if (target) this.#tunnels.set(socket, target);
     if (first.length > 0) socket.unshift(first);
+    this.#expectHead(socket);
     this.#http.emit("connection", socket);
     socket.resume();
+  }
+
+  /** Node times heads only on a server that listens itself, and this one is handed its connections. */
+  #expectHead(socket: Duplex): void {
+    const timer = setTimeout(() => socket.destroy(), limits.egressHeadMs);
+    timer.unref();
+    this.#heads.set(socket, { timer, running: 0 });
+  }
+
+  /** While requests run the next head has time. @param more 1 when one begins, -1 when one is answered */
+  #countRequests(socket: Duplex, more: 1 | -1): void {
+    const head = this.#heads.get(socket);
+    if (!head) return;
+    clearTimeout(head.timer);
+    head.running += more;
+    if (head.running === 0 && !socket.destroyed) this.#expectHead(socket);
   }
 
   #connectRequest(request: IncomingMessage, socket: Socket, head: Buffer): void {

@@ -5,8 +5,9 @@ import { MoorageError } from "../../src/errors.ts";
 import type { WriteOptions, WriteReceipt } from "../base.ts";
 import { fileError } from "./file-path.ts";
 import { contentHash } from "./file-read.ts";
-import { type FileContext, runFile, takeField } from "./file-run.ts";
+import { type FileContext, resolvePath, runFile, takeField } from "./file-run.ts";
 import type { SystemRunOptions } from "./stream.ts";
+import { inTurn } from "./turns.ts";
 
 /** Content up to this size travels inside the script and is written by the shell itself, bytes. */
 const INLINE_BYTES = 32 * 1024;
@@ -24,6 +25,9 @@ export function temporaryName(): string {
 }
 
 /**
+ * Of writes that expect the same content one wins: each compares and replaces in its turn, since between the two another
+ * could come in. Against writers elsewhere there is the comparison alone.
+ *
  * @param backup name beside the target under which the old file stays, when there is one
  * @throws {MoorageError} FILE_CHANGED, FILE_IS_DIRECTORY, FILE_NOT_REGULAR, FILE_PERMISSION, …
  */
@@ -33,6 +37,18 @@ export async function writeWhole(
   data: string | Uint8Array,
   options: WriteOptions = {},
   backup?: string,
+): Promise<Written> {
+  if (typeof options.expectedHash !== "string") return writeOnce(context, path, data, options, backup);
+  const target = await resolvePath(context, path, options.cwd, "write");
+  return inTurn(context.system, target, () => writeOnce(context, path, data, options, backup));
+}
+
+async function writeOnce(
+  context: FileContext,
+  path: string,
+  data: string | Uint8Array,
+  options: WriteOptions,
+  backup: string | undefined,
 ): Promise<Written> {
   const bytes = toBytes(data, path);
   if (/\/\.?$/.test(path)) throw fileError("FILE_IS_DIRECTORY", "write", path, "the path ends in a slash");

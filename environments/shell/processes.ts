@@ -21,6 +21,7 @@ import { isListening, waitFor } from "./process-wait.ts";
 import { checkCommand, checkCondition, checkOptions, checkSlice, resolveCwd, signalName } from "./runner.ts";
 import { fromBytes } from "./state.ts";
 import type { SystemShell } from "./stream.ts";
+import { inTurn } from "./turns.ts";
 
 export interface ProcessesFacts {
   /** Part of the marker by which what a dead orchestrator left behind is found. */
@@ -165,6 +166,7 @@ class ShellProcess implements EnvironmentProcess {
 
   write(data: string | Uint8Array): Promise<void> {
     const bytes = typeof data === "string" ? Buffer.from(data) : data;
+    // Concurrent writes must not mix.
     return inTurn(this.#system, this.id, () => writeStdin(this.#system, this.#folder, this.id, bytes));
   }
 
@@ -212,20 +214,5 @@ if [ "\${group:-0}" = "$pid" ] || [ "\${terminal:-0}" -gt 0 ]; then kill -${name
     return new MoorageError("PROCESS_MISSING", `There is no process "${this.id}"`, {
       details: { retentionMs: limits.processRetentionMs },
     });
-  }
-}
-
-/** The last write of each process, by system shell, so that concurrent writes do not mix. */
-const turns = new WeakMap<SystemShell, Map<string, Promise<void>>>();
-
-async function inTurn(system: SystemShell, id: string, action: () => Promise<void>): Promise<void> {
-  const bySystem = turns.get(system) ?? new Map<string, Promise<void>>();
-  turns.set(system, bySystem);
-  const turn = (bySystem.get(id) ?? Promise.resolve()).then(action, action);
-  bySystem.set(id, turn);
-  try {
-    await turn;
-  } finally {
-    if (bySystem.get(id) === turn) bySystem.delete(id);
   }
 }

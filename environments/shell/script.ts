@@ -242,6 +242,8 @@ export interface CallScript {
   readonly reaper: string | null;
   /** Whether the shell ends with the call, so that nobody can ask later what its descriptors were. @default false */
   readonly once?: boolean;
+  /** Whether the line is known to be of sound grammar, as our own are: it is then read once instead of twice. @default false */
+  readonly sound?: boolean;
   /** Whether the text is for the subshell of `readyScript`, in bash. @default false */
   readonly ready?: boolean;
 }
@@ -456,8 +458,10 @@ export function callScript(call: CallScript): CallText {
   // A function named eval may be kept, one named builtin never is.
   const evaluate = shell === "bash" ? "\\builtin eval" : "eval";
   // A space before a hyphen, lest `eval` take the command for an option.
+  const line = (text: string) =>
+    call.sound ? text : `${evaluate} ${quote(text.startsWith("-") ? ` ${text}` : text)}`;
   const run = shellLine
-    ? `${evaluate} ${quote(command.startsWith("-") ? ` ${command}` : command)}`
+    ? line(command)
     : `${shell === "bash" ? "\\builtin exec" : "exec"} ${quoteAll(command)}`;
   const errors = call.separate ? "2>&9" : "2>&8";
   const bringUp = [

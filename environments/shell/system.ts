@@ -92,6 +92,7 @@ export class ResidentSystemShell implements SystemShell {
     abortSignal?.addEventListener("abort", onAbort, { once: true });
     const running = worker.run({
       command: Buffer.from(script, "utf8").toString("latin1"),
+      sound: true,
       cwd: "/",
       cwdRequired: false,
       state: STATE,

@@ -210,9 +210,7 @@ s=${this.#stage}${make}`;
       ...inFolders(remove, (folder, words) => `${noLink(folder)} && rmdir -- ${words}`).reverse(),
       ...this.#wholeFolders(placed, new Set(made)),
       ...inFolders(made, (folder, words) => `${noLink(folder)} && mkdir -p -- ${words}`),
-      ...[...Map.groupBy(placed, parentOf)]
-        .sort(([a], [b]) => byPath(a, b))
-        .flatMap(([folder, paths]) => moveLines(folder, paths)),
+      ...moveAll(placed),
       ...[...Map.groupBy(kinds, ({ mode }) => mode)]
         .flatMap(([mode, entries]) => {
           // With five digits GNU chmod also clears a folder's set-group bit.
@@ -255,6 +253,40 @@ function openFolder(folder: string): string[] {
     `${noLink(folder)} && [ -d ${word} ] && { [ ! -w ${word} ] || [ ! -x ${word} ]; } && chmod u+rwx ${word}`,
   ];
 }
+
+/** Moves what is staged and not in place yet: with a program for each folder, or one for all where there is a perl. */
+function moveAll(paths: readonly string[]): string[] {
+  const byFolder = [...Map.groupBy(paths, parentOf)].sort(([a], [b]) => byPath(a, b));
+  const lines = byFolder.flatMap(([folder, members]) => moveLines(folder, members));
+  if (byFolder.length <= FEW_FOLDERS) return lines;
+  const moves = batches(paths.map(quote)).map((words) => `perl -e "$move" "$s" ${words}`);
+  return [
+    "if command -v perl >/dev/null 2>&1; then",
+    `unset PERL5OPT PERL5LIB; move=${quote(MOVE)}`,
+    ...moves,
+    "else",
+    ...lines,
+    "fi",
+  ];
+}
+
+/** So many programs cost less than a perl. */
+const FEW_FOLDERS = 3;
+
+/** Renames each of the paths from the folder for staged files; through no link, and tells what it cannot. */
+const MOVE = String.raw`my $s = shift;
+PATH: for my $path (@ARGV) {
+  next unless lstat "$s/$path";
+  my ($at, @parts) = (".", split m{/}, $path);
+  pop @parts;
+  for (@parts) {
+    $at .= "/$_";
+    mkdir $at unless lstat $at;
+    lstat $at;
+    unless (-d _) { print STDERR "mv: $path: not a folder: $at\n"; next PATH }
+  }
+  rename("$s/$path", "./$path") or print STDERR "mv: $path: $!\n";
+}`;
 
 /** Moves staged files into one folder, unless that was moved itself; one program for as many as a line holds. */
 function moveLines(folder: string, paths: readonly string[]): string[] {

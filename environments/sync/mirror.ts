@@ -7,6 +7,7 @@ import { lstatSync, realpathSync } from "node:fs";
 import { relative } from "node:path";
 import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import type { BaseEnvironment, TreeChanges, TreeEntry, TreeOutcome, TreeScan } from "../base.ts";
+import { contentUpTo } from "../tree/content.ts";
 import { createHostTree, type HostTree } from "../tree/host.ts";
 import { realRoot } from "../tree/host-folders.ts";
 import { sweepStages } from "../tree/host-writer.ts";
@@ -44,6 +45,10 @@ export interface SyncReport {
 /** Files of one go, after which the baseline is kept, so that what broke off goes on from there. */
 const BATCH_FILES = 16_000;
 const BATCH_BYTES = 128 * 1024 * 1024;
+/** A file may be twice as long by the time that it is read, and so much: a log goes on. Nobody's disk is filled by more. */
+const GROWTH_BYTES = 16 * 1024 * 1024;
+/** A longer file with ignore rules is none that a person wrote. */
+const RULES_MAX_BYTES = 1024 * 1024;
 const CONFLICT = /\.conflict-[0-9a-f]{8}$/;
 
 /**
@@ -173,8 +178,7 @@ export async function mirror(
   }
   const collisions = collisionsOf(hereView, thereView, options.ignoresCase ?? hostIgnoresCase(here.root));
   const mayPull = (path: string): string | null => {
-    if (path.split("/").some((part) => part.toLowerCase() === ".git"))
-      return "git's own files never come from an environment";
+    if (path.split("/").some(isGits)) return "git's own files never come from an environment";
     return [path, ...foldersOn(path)].flatMap((each) => collisions.get(each) ?? [])[0] ?? null;
   };
   const decision = decide(paths, hereView, thereView, base.states, direction, mayPull);
@@ -309,6 +313,10 @@ async function oneGo(
       async ({ path, size, content, bytes }) => {
         const entry = seen.get(path);
         if (!entry) return;
+        if (hasGrown(entry, size)) {
+          skipped.set(path, "it grew beyond measure while it was read");
+          return;
+        }
         const file = { path, size, mode: entry.mode & 0o777, modifiedAt: entry.modifiedAt };
         const tell = (length: number) => {
           progress.bytes += length;
@@ -333,7 +341,8 @@ async function oneGo(
       },
       abortSignal ? { abortSignal } : {},
     );
-    for (const { path } of files) if (!sent.has(path)) skipped.set(path, "it cannot be read, or went away");
+    for (const { path } of files)
+      if (!sent.has(path) && !skipped.has(path)) skipped.set(path, "it cannot be read, or went away");
     abortSignal?.throwIfAborted();
     const kept = await changedSince(to, toView, [...sent.keys(), ...(changes.remove ?? [])]);
     for (const path of kept) {
@@ -383,6 +392,10 @@ function sentState({ entries }: View, path: string, hash: string): string {
   return fileState(entries.get(path)?.mode ?? 0, hash);
 }
 
+function hasGrown(entry: TreeEntry, size: number): boolean {
+  return size > entry.size * 2 + GROWTH_BYTES;
+}
+
 function pathOf({ path }: { readonly path: string }): string {
   return path;
 }
@@ -417,7 +430,8 @@ async function keepConflicts(
   try {
     await there.tree.pack(there.root, files, async ({ path, size, content }) => {
       const copy = `${path}.conflict-${(thereView.hashOf(path) ?? "").slice(0, 8)}`;
-      if (!CONFLICT.test(copy)) return;
+      const entry = thereView.entries.get(path);
+      if (!CONFLICT.test(copy) || !entry || hasGrown(entry, size)) return;
       copies.push({ path, copy });
       if (!present.has(copy)) {
         await writer.stage(
@@ -444,7 +458,7 @@ async function ruleFiles(
 ): Promise<ReadonlyMap<string, string>> {
   const texts = new Map<string, string>();
   const isRules = ({ path, kind, size }: TreeEntry) =>
-    kind === "file" && size < 1024 * 1024 && hasRules(path);
+    kind === "file" && size <= RULES_MAX_BYTES && hasRules(path);
   for (const [side, entries] of [
     [here, hereEntries],
     [there, thereEntries],
@@ -457,13 +471,24 @@ async function ruleFiles(
       side.root,
       side === there ? paths.filter((path) => path !== EXCLUDE_FILE) : paths,
       async ({ path, content }) => {
-        const chunks: Buffer[] = [];
-        for await (const chunk of content) chunks.push(chunk);
-        texts.set(path, Buffer.concat(chunks).toString("utf8"));
+        const bytes = await contentUpTo(content, RULES_MAX_BYTES);
+        if (bytes) texts.set(path, bytes.toString("utf8"));
       },
     );
   }
   return texts;
+}
+
+/**
+ * Whether some file system takes the name for git's own folder: it ignores case, characters that do not show (HFS+),
+ * dots and spaces at the end, or has a short name for it (NTFS).
+ *
+ * @see git's core.protectHFS and core.protectNTFS for the same list
+ */
+function isGits(part: string): boolean {
+  const text = Buffer.from(part, "latin1").toString("utf8");
+  const shown = text.replaceAll(/[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]/g, "").toLowerCase();
+  return /^(\.git[. ]*|git~\d+)$/.test(shown);
 }
 
 /** Whether a path is one of a file with ignore rules. */

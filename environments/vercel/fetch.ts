@@ -6,6 +6,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { limits } from "../../src/limits.ts";
 import { setDeadline } from "../deadline.ts";
+import { type CommandState, SilenceWatch } from "./silence.ts";
 
 /** What one command's request has come to. */
 export interface CommandTap {
@@ -81,9 +82,33 @@ async function sendCommand(
     await response.body?.cancel();
     throw giveUp(tap, `the server answered ${response.status}`);
   }
-  const body = ReadableStream.from(controlLines(response.body, tap));
+  const watch = (commandId: string): SilenceWatch =>
+    new SilenceWatch({
+      everyMs: answerTimeoutMs,
+      ask: () => askAfter(url, init, commandId, answerTimeoutMs),
+      onLost: (why) => silence.abort(new Error(why)),
+    });
+  const body = ReadableStream.from(controlLines(response.body, tap, watch));
   // Some proxies add a charset, which the client takes for another type.
   return new Response(body, { status: 200, headers: { "content-type": "application/x-ndjson" } });
+}
+
+/** @throws when the server does not answer, or answers what says nothing */
+async function askAfter(
+  url: string,
+  { headers = {} }: RequestInit,
+  commandId: string,
+  timeoutMs: number,
+): Promise<CommandState> {
+  const address = new URL(url);
+  address.pathname += `/${encodeURIComponent(commandId)}`;
+  const response = await fetch(address, { headers, signal: AbortSignal.timeout(timeoutMs) });
+  if (response.status === 404 || response.status === 410) return "gone";
+  if (!response.ok) throw new Error(`the server answered ${response.status}`);
+  const known: unknown = await response.json();
+  const command = typeof known === "object" && known !== null && "command" in known ? known.command : null;
+  const isKnown = typeof command === "object" && command !== null && "exitCode" in command;
+  return isKnown && typeof command.exitCode === "number" ? "ended" : "running";
 }
 
 /** An error of this name is the one that the client does not answer by sending again. */
@@ -104,10 +129,17 @@ function causeCode(error: unknown): string {
 }
 
 /** Hands output on and lets the other lines through. What is no such stream becomes an error line, which the client tells. */
-async function* controlLines(body: ReadableStream<Uint8Array>, tap: CommandTap): AsyncGenerator<Uint8Array> {
+async function* controlLines(
+  body: ReadableStream<Uint8Array>,
+  tap: CommandTap,
+  watch: (commandId: string) => SilenceWatch,
+): AsyncGenerator<Uint8Array> {
+  let watching: SilenceWatch | null = null;
   try {
-    for await (const line of linesOf(body)) {
+    for await (const line of linesOf(body, () => watching)) {
       const value: unknown = JSON.parse(line.toString("utf8"));
+      const commandId = commandIdOf(value);
+      if (commandId !== null) watching ??= watch(commandId);
       const output = outputOf(value);
       if (output) await tap.onData(output.stream, Buffer.from(output.data, "utf8"));
       else yield Buffer.concat([line, Buffer.from("\n")]);
@@ -116,7 +148,15 @@ async function* controlLines(body: ReadableStream<Uint8Array>, tap: CommandTap):
     tap.failure = textOf(error);
     const data = { code: "stream_broken", message: tap.failure };
     yield Buffer.from(`${JSON.stringify({ stream: "error", data })}\n`);
+  } finally {
+    watching?.close();
   }
+}
+
+function commandIdOf(value: unknown): string | null {
+  const command = typeof value === "object" && value !== null && "command" in value ? value.command : null;
+  const isTold = typeof command === "object" && command !== null && "id" in command;
+  return isTold && typeof command.id === "string" ? command.id : null;
 }
 
 function outputOf(value: unknown): { readonly stream: "stdout" | "stderr"; readonly data: string } | null {
@@ -126,21 +166,34 @@ function outputOf(value: unknown): { readonly stream: "stdout" | "stderr"; reado
   return { stream, data };
 }
 
-async function* linesOf(body: ReadableStream<Uint8Array>): AsyncGenerator<Buffer> {
+async function* linesOf(
+  body: ReadableStream<Uint8Array>,
+  watching: () => SilenceWatch | null,
+): AsyncGenerator<Buffer> {
   let parts: Buffer[] = [];
   let bytes = 0;
-  for await (const chunk of body) {
-    let rest = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
-    for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
-      const line = Buffer.concat([...parts, rest.subarray(0, end)]);
-      parts = [];
-      bytes = 0;
-      if (line.length > 0) yield line;
-      rest = rest.subarray(end + 1);
+  const chunks = body.values();
+  const next = (): ReturnType<typeof chunks.next> => {
+    watching()?.waits();
+    return chunks.next().finally(() => watching()?.hears());
+  };
+  try {
+    for (let { value: chunk, done } = await next(); !done && chunk; { value: chunk, done } = await next()) {
+      let rest = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+      for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
+        const line = Buffer.concat([...parts, rest.subarray(0, end)]);
+        parts = [];
+        bytes = 0;
+        if (line.length > 0) yield line;
+        rest = rest.subarray(end + 1);
+      }
+      bytes += rest.length;
+      if (bytes > limits.vercelLineMaxBytes) throw new Error("the server sends no lines");
+      if (rest.length > 0) parts.push(rest);
     }
-    bytes += rest.length;
-    if (bytes > limits.vercelLineMaxBytes) throw new Error("the server sends no lines");
-    if (rest.length > 0) parts.push(rest);
+    if (bytes > 0) yield Buffer.concat(parts);
+  } finally {
+    // Left in the middle, it would hold its connection; one that failed has none.
+    await chunks.return?.().catch(() => {});
   }
-  if (bytes > 0) yield Buffer.concat(parts);
 }

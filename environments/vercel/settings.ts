@@ -23,7 +23,10 @@ export interface VercelOptions {
   readonly runtime?: string;
   /** Life of a session between two prolongations, milliseconds. @default limits.vercelTimeoutMs */
   readonly sessionTimeoutMs?: number;
-  /** The server's first word on a command; then its end is unknown, milliseconds. @default limits.vercelAnswerMs */
+  /**
+   * The server's first word on a command; then its end is unknown, milliseconds. After as long a silence later on it is
+   * asked whether the command still runs. @default limits.vercelAnswerMs
+   */
   readonly answerTimeoutMs?: number;
 }
 

@@ -1,6 +1,7 @@
 /** What a restore would change, as a unified difference. */
 import { createTwoFilesPatch } from "diff";
 import type { BaseEnvironment } from "../../environments/base.ts";
+import { contentUpTo } from "../../environments/tree/content.ts";
 import { showName } from "../../environments/tree/names.ts";
 import type { RestorePlan } from "./plan.ts";
 import type { PathState } from "./states.ts";
@@ -25,9 +26,8 @@ export async function comparePlan(
     return state?.kind === "file" && state.size <= SHOWN_MAX_BYTES && !path.startsWith("/");
   });
   await environment.tree.pack(place.root, wanted, async ({ path, content }) => {
-    const chunks: Buffer[] = [];
-    for await (const chunk of content) chunks.push(chunk);
-    now.set(path, Buffer.concat(chunks));
+    const bytes = await contentUpTo(content, SHOWN_MAX_BYTES);
+    if (bytes) now.set(path, bytes);
   });
   const parts: string[] = [];
   for (const path of paths) {

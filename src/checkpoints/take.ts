@@ -1,5 +1,6 @@
 /** Takes checkpoints: of named files in one request, of a whole tree in a scan and what changed since the last. */
 import type { BaseEnvironment, CapturedFile, TreeEntry } from "../../environments/base.ts";
+import { contentUpTo } from "../../environments/tree/content.ts";
 import { bytesOf, isOurs, showName } from "../../environments/tree/names.ts";
 import { isMoorageError } from "../errors.ts";
 import { limits } from "../limits.ts";
@@ -232,14 +233,9 @@ async function fetch(
       place.root,
       paths,
       async ({ path, content }) => {
-        const chunks: Buffer[] = [];
-        let length = 0;
-        for await (const chunk of content) {
-          length += chunk.length;
-          if (length > (sizes.get(path) ?? 0)) return;
-          chunks.push(chunk);
-        }
-        if (length === sizes.get(path)) hashes.set(path, await contents.put(Buffer.concat(chunks)));
+        const size = sizes.get(path) ?? 0;
+        const bytes = await contentUpTo(content, size);
+        if (bytes?.length === size) hashes.set(path, await contents.put(bytes));
       },
       bound(),
     );

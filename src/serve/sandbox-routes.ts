@@ -10,6 +10,7 @@ import {
   describeSnapshot,
   findSnapshot,
   type Owner,
+  removeExpired,
   removeSnapshot,
   Sandbox,
   type SandboxSettings,
@@ -212,6 +213,7 @@ async function listSnapshots(exchange: Exchange, { snapshots }: ServerState): Pr
   const { query, response } = exchange;
   const owner = ownerOf(exchange, query.get("project"));
   const name = query.get("name");
+  await removeExpired(snapshots);
   const own = [...snapshots.values()].filter(
     (snapshot) =>
       keyOf(snapshot.owner, "") === keyOf(owner, "") && (name === null || snapshot.sandboxName === name),
@@ -228,6 +230,7 @@ export const sandboxRoutes: readonly Route[] = [
     method: "GET",
     path: ["snapshots", "*"],
     handle: async (exchange, state) => {
+      await removeExpired(state.snapshots);
       sendJson(exchange.response, 200, { snapshot: describeSnapshot(snapshotOf(exchange, state)) });
     },
   },

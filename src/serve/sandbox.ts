@@ -206,6 +206,7 @@ export class Sandbox {
   async #pack(session: ServedSession, expirationMs: number): Promise<Snapshot> {
     try {
       await session.endCommands();
+      await removeExpired(this.#host.snapshots);
       const id = randomId("snap");
       const file = join(this.#host.snapshotFolder, `${id}.tar`);
       const sizeBytes = await packWorkspace(session.place.environment, file);
@@ -244,10 +245,20 @@ export class Sandbox {
 export function findSnapshot(snapshots: ReadonlyMap<string, Snapshot>, owner: Owner, id: string): Snapshot {
   const snapshot = snapshots.get(id);
   const isOwn = snapshot?.owner.teamId === owner.teamId && snapshot.owner.projectId === owner.projectId;
-  if (!snapshot || !isOwn || (snapshot.expiresAt !== null && snapshot.expiresAt <= Date.now())) {
+  if (!snapshot || !isOwn || isExpired(snapshot)) {
     throw new ApiError(410, "snapshot_not_found", `Snapshot "${id}" is gone`);
   }
   return snapshot;
+}
+
+/** Removes what is past its time, from the disk too. */
+export async function removeExpired(snapshots: Map<string, Snapshot>): Promise<void> {
+  const expired = [...snapshots.values()].filter(isExpired);
+  for (const snapshot of expired) await removeSnapshot(snapshots, snapshot);
+}
+
+function isExpired({ expiresAt }: Snapshot): boolean {
+  return expiresAt !== null && expiresAt <= Date.now();
 }
 
 export async function removeSnapshot(snapshots: Map<string, Snapshot>, snapshot: Snapshot): Promise<void> {

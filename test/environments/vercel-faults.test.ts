@@ -134,6 +134,21 @@ describe("a command whose server", () => {
     });
   });
 
+  it("falls silent for good is given up when the server says that the command has ended", async () => {
+    const silence: Fault = async (response, forward) => {
+      const [first = ""] = (await ranWhole(await forward())).split("\n");
+      response.writeHead(200, { "content-type": "application/x-ndjson" });
+      response.write(`${first}\n`);
+    };
+    const [silent, patient] = await Promise.all([
+      meet(silence),
+      // Longer than it takes to ask twice: silence alone is no fault.
+      environment.exec("sleep 8; echo done"),
+    ]);
+    expect(silent).toEqual({ outcome: UNKNOWN, runs: 1, asked: 1 });
+    expect(patient).toMatchObject({ output: "done\n", exitCode: 0 });
+  });
+
   it("answers 429 with Retry-After runs once, after that time", async () => {
     const begun = performance.now();
     const met = await meet(refuse(429, "rate_limited", { "retry-after": "1" }));

@@ -1,6 +1,6 @@
 /** The served API as its official client sees it: sandboxes, sessions, snapshots, who may do what. */
 import { APIError, Sandbox, Snapshot } from "@vercel/sandbox";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { CREDENTIALS, fetchFrom, type Served, serveLocal } from "./served.ts";
 
 let served: Served;
@@ -102,6 +102,26 @@ describe("sandboxes", () => {
     expect(listed.snapshots.map(({ id }) => id)).toEqual([snapshot.snapshotId]);
     await snapshot.delete();
     expect(await refusal(source.runCommand("true"))).toEqual({ status: 410, code: "snapshot_not_found" });
+    await source.delete();
+  });
+
+  it("leave no snapshot that is past its time", async () => {
+    const source = await Sandbox.create({
+      ...served.client,
+      name: "expiring",
+      snapshotExpiration: 86_400_000,
+    });
+    const { snapshotId } = await source.snapshot({ expiration: 86_400_000 });
+    const listed = async () =>
+      (await Snapshot.list({ ...served.client, name: "expiring" })).snapshots.map(({ id }) => id);
+    expect(await listed()).toEqual([snapshotId]);
+    vi.useFakeTimers({ toFake: ["Date"], now: Date.now() + 86_400_001 });
+    try {
+      expect(await listed()).toEqual([]);
+      expect(await refusal(Snapshot.get({ ...served.client, snapshotId }))).toMatchObject({ status: 404 });
+    } finally {
+      vi.useRealTimers();
+    }
     await source.delete();
   });
 

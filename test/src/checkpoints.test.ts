@@ -335,7 +335,7 @@ describe("checkpoints", () => {
       recursive: true,
       withFileTypes: true,
     });
-    expect(files.filter((file) => file.isFile() && file.parentPath.includes("content-v2"))).toHaveLength(2);
+    expect(files.filter((file) => file.isFile() && file.parentPath.includes("content-v2"))).toHaveLength(1);
     expect((await f.restore(mine.checkpoint)).failed).toEqual([]);
     expect(readFileSync(f.at("a"), "utf8")).toBe("mine");
   });

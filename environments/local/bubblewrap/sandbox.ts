@@ -135,10 +135,15 @@ export class Sandbox {
   #stderr = "";
   #isReady = false;
   readonly #gone: Promise<void>;
-  /** Settles when the sandbox is made, or cannot be. */
+  /** Settles when the sandbox is made and its door open, or cannot be. */
   readonly ready: Promise<void>;
 
-  private constructor(options: SandboxOptions, child: ChildProcess, stock: PipeStock) {
+  private constructor(
+    options: SandboxOptions,
+    child: ChildProcess,
+    stock: PipeStock,
+    doorOpen: Promise<void>,
+  ) {
     this.#options = options;
     this.#child = child;
     this.#stock = stock;
@@ -157,7 +162,7 @@ export class Sandbox {
       this.#stderr = (this.#stderr + chunk.toString("utf8")).slice(-2_000);
     });
     child.stdin?.on("error", () => {});
-    this.ready = this.#untilReady();
+    this.ready = this.#untilReady(doorOpen);
     // Whoever opens a stream is told.
     this.ready.catch(() => {});
   }
@@ -195,13 +200,19 @@ export class Sandbox {
       stdio: ["pipe", "pipe", "pipe", ...files, "pipe", "pipe", ...(hasDoor ? (["ipc"] as const) : [])],
     });
     const { network } = options;
-    if (typeof network !== "string") {
-      child.once("message", (_, listener) => {
-        if (listener instanceof Server) network.onDoor(listener);
-      });
-    }
+    const doorOpen =
+      typeof network === "string"
+        ? Promise.resolve()
+        : new Promise<void>((resolve) => {
+            child.once("message", (_, listener) => {
+              if (!(listener instanceof Server)) return;
+              network.onDoor(listener);
+              child.disconnect();
+              resolve();
+            });
+          });
     for (const fd of files) closeSync(fd);
-    const sandbox = new Sandbox(options, child, stock);
+    const sandbox = new Sandbox(options, child, stock, doorOpen);
     // Made while bwrap is at work.
     await stock.fill().catch(async (error: unknown) => {
       await sandbox.stop();
@@ -324,7 +335,7 @@ export class Sandbox {
     return pipe;
   }
 
-  async #untilReady(): Promise<void> {
+  async #untilReady(doorOpen: Promise<void>): Promise<void> {
     const { stdout } = this.#child;
     if (!stdout) throw new MoorageError("INTERNAL", "Cannot start a sandbox: it has no output");
     let text = "";
@@ -339,9 +350,11 @@ export class Sandbox {
       );
       createInterface({ input: stdout }).on("line", (line) => {
         if (line !== "ready") return this.#told(line);
-        clearTimeout(timer);
-        this.#isReady = true;
-        return resolve();
+        return void doorOpen.then(() => {
+          clearTimeout(timer);
+          this.#isReady = true;
+          resolve();
+        });
       });
       void this.#gone.then(() => {
         clearTimeout(timer);
@@ -419,8 +432,8 @@ export function bwrapArguments({
 }
 
 /**
- * With a door there are two layers: the outer makes the network namespace, in which the door and the sandbox then
- * are. The door is outside of the sandbox, where commands can neither see nor end it.
+ * With a door there are two layers: the outer makes the network namespace, in which the door is opened while the
+ * sandbox is made. That happens outside of the sandbox, where commands can neither see nor end it.
  */
 function command({ network, owner, ...options }: SandboxOptions): string[] {
   const sandbox = ["bwrap", "--args", "3", "--", ...supervisor(options)];
@@ -429,5 +442,10 @@ function command({ network, owner, ...options }: SandboxOptions): string[] {
   // Without it the kernel refuses a root in the inner layer, as it is the outer one's root.
   if (process.getuid?.() === 0 && owner === null) outer.push("--cap-add", "CAP_SETFCAP");
   const door = [process.execPath, "-e", HANDING_DOOR, "--", String(DOOR_PORT)];
-  return [...outer, "--dev-bind", "/", "/", "--", ...door, ...sandbox];
+  // Without its door the sandbox is nothing that was asked for.
+  const script = `{ ${quoteAll(door)} </dev/null >&2 3<&- 4<&- 5>&- 6>&- || kill -KILL $$; } &
+unset NODE_CHANNEL_FD NODE_CHANNEL_SERIALIZATION_MODE
+exec 7>&-
+exec "$@"`;
+  return [...outer, "--dev-bind", "/", "/", "--", "sh", "-c", script, "sh", ...sandbox];
 }

@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   chmodSync,
@@ -16,7 +17,7 @@ import {
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
-import type { BaseEnvironment } from "../../../environments/base.ts";
+import type { BaseEnvironment, EnvironmentTree } from "../../../environments/base.ts";
 import { createLocalEnvironment } from "../../../environments/local/index.ts";
 import { Baseline } from "../../../environments/sync/baseline.ts";
 import { mirror, type SyncOptions, type SyncReport } from "../../../environments/sync/mirror.ts";
@@ -274,4 +275,72 @@ describe.each(["bash", "sh"] as const)("mirror() with an environment of %s", (sh
     expect((await f.sync("push")).pushed).toHaveLength(20);
     expect(picture(f.remote, 0o777)).toEqual(picture(f.host, 0o777));
   });
+
+  it("takes nothing that some file system would take for git's own folder", async () => {
+    await using f = fixture(shell);
+    write(join(f.host, "a"), "1");
+    await f.sync("push");
+    const names = [".GIT", ".g\u200cit", "git~1", ".git.", ".git "];
+    for (const name of names) write(join(f.remote, name, "config"), "[core]\n fsmonitor = touch pwned\n");
+    write(join(f.remote, ".github/w"), "fine");
+    const { skipped, pulled } = await f.sync();
+    expect(pulled).toEqual([".github", ".github/w"]);
+    expect(skipped.map(({ path }) => path).sort()).toEqual(
+      names.flatMap((name) => [name, `${name}/config`]).sort(),
+    );
+    expect(readdirSync(f.host).sort()).toEqual([".github", "a"]);
+  });
+
+  it("does not let an environment fill the disk with a file that was small when it was looked at", async () => {
+    await using f = fixture(shell);
+    for (const name of ["a", "b"]) write(join(f.remote, name), name);
+    const endless = (async function* () {
+      while (true) yield Buffer.alloc(65_536);
+    })();
+    const pack: EnvironmentTree["pack"] = async (_root, paths, take) => {
+      for (const path of paths) {
+        const large = { path, size: 2 ** 50, mode: 0o644, content: endless };
+        await take(path === "a" ? large : { ...large, size: 1, content: only("b") });
+      }
+    };
+    const only = async function* (text: string) {
+      yield Buffer.from(text);
+    };
+    const lying = new Proxy(f.environment, {
+      get: (target, key) => {
+        if (key === "tree") return { ...target.tree, pack };
+        const value = Reflect.get(target, key, target);
+        return typeof value === "function" ? value.bind(target) : value;
+      },
+    });
+    const stateDir = join(base, `s${count}`);
+    expect(await mirror(f.host, lying, { direction: "pull", stateDir })).toEqual({
+      ...nothing,
+      pulled: ["b"],
+      skipped: [{ path: "a", reason: "it grew beyond measure while it was read" }],
+    });
+    expect(readdirSync(f.host)).toEqual(["b"]);
+  });
+});
+
+it("mirror() onto a full disk says so, and leaves what was there", async ({ skip }) => {
+  await using f = fixture();
+  const small = join(f.host, "small");
+  mkdirSync(small);
+  const mounted = spawnSync("mount", ["-t", "tmpfs", "-o", "size=1m", "tmpfs", small], { encoding: "utf8" });
+  if (mounted.status !== 0) skip(`no small disk can be made here: ${mounted.stderr}`);
+  try {
+    const stateDir = join(base, `s${count}`);
+    const pull = () => mirror(small, f.environment, { direction: "pull", stateDir });
+    write(join(f.remote, "a"), "1");
+    expect((await pull()).pulled).toEqual(["a"]);
+    write(join(f.remote, "a"), "22");
+    write(join(f.remote, "b"), "x".repeat(2_000_000));
+    await expect(pull()).rejects.toMatchObject({ code: "STORAGE_FULL" });
+    expect(picture(small, 0o777)).toEqual({ a: "file 644 1" });
+    rmSync(join(f.remote, "b"));
+    expect((await pull()).pulled).toEqual(["a"]);
+  } finally {
+    spawnSync("umount", ["--lazy", small]);
+  }
 });

@@ -227,6 +227,28 @@ export function treeCases(subject: () => Subject): void {
     expect(readlinkSync(join(root, "x"))).toBe(outside);
   });
 
+  it("writer() reaches files of many folders, those that are new too, and none through a link or in a file's place", async () => {
+    const { tree, fresh } = subject();
+    const [root, outside] = [fresh(), fresh()];
+    symlinkSync(outside, join(root, "link"));
+    writeFileSync(join(root, "file"), "theirs");
+    const folders = ["1", "2", "2/new\nline", "3 $(x)", "-4", "\xff 'q'"];
+    mkdirSync(join(root, "2"));
+    writeFileSync(join(root, "2/f"), "old");
+    const writer = tree.writer(root);
+    const paths = [...folders, "link", "link/deep", "file"].map((folder) => `${folder}/f`);
+    for (const path of paths)
+      await writer.stage({ path, size: 3, mode: 0o640, modifiedAt: 1 }, [Buffer.from("new")]);
+    writer.unstage("1/f");
+    const outcome = await writer.finish({ folders: [{ path: "3 $(x)", mode: 0o750 }] });
+    expect([...outcome.done].sort()).toEqual(["3 $(x)", ...paths.slice(1, 6)].sort());
+    expect(outcome.failed.map(({ path }) => path).sort()).toEqual(["file/f", "link/deep/f", "link/f"]);
+    for (const path of paths.slice(1, 6)) expect(readFileSync(at(root, path), "utf8")).toBe("new");
+    expect(readdirSync(outside)).toEqual([]);
+    expect(readFileSync(join(root, "file"), "utf8")).toBe("theirs");
+    expect(readdirSync(root).filter((name) => name === "1" || name.startsWith(".moorage-"))).toEqual([]);
+  });
+
   it("writer() takes files larger than a request, and refuses one that comes short", async () => {
     const { tree, fresh } = subject();
     const root = fresh();
