@@ -109,10 +109,7 @@ export async function dial(
       .on("error", (error) => {
         // One attempt failed on our side; the next one follows by itself.
         if (error.level === "agent" || (phase === "authentication" && /signing/i.test(error.message))) return;
-        onBroken(
-          /methods failed/.test(error.message) ? "the server takes none of them" : error.message,
-          error,
-        );
+        onBroken(/methods failed/.test(error.message) ? "no method is left" : error.message, error);
       })
       .once("close", () => onBroken("the server closed the connection"))
       .once("ready", () => resolve(/(?:^|\n)SSH-[^-]*-(\S*)/.exec(head.toString("latin1"))?.[1] ?? ""));
