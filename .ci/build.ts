@@ -42,6 +42,14 @@ cpSync(join(ROOT, "images"), join(DIST, "images"), {
   recursive: true,
   filter: (path) => !path.endsWith(".ts"),
 });
-for (const name of ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md", "LICENSE", "docs"]) {
+for (const name of [
+  "README.md",
+  "ARCHITECTURE.md",
+  "CHANGELOG.md",
+  "SECURITY.md",
+  "THREAT_MODEL.md",
+  "LICENSE",
+  "docs",
+]) {
   cpSync(join(ROOT, name), join(DIST, name), { recursive: true, filter: (path) => !path.endsWith(".ts") });
 }

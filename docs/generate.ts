@@ -97,7 +97,7 @@ export const OPTION_HELP: Readonly<Record<OptionName, { readonly example: string
     },
     keep: {
       example: "true",
-      does: "the environment and its background processes outlive the command; the same `id` finds them again",
+      does: "the environment and its background processes outlive the command; the same `id` finds them again. `moor ps` lists it; nothing but you removes it, a container with `docker rm -f`",
     },
     id: { example: "web-1", does: "a stable name, by which a kept environment is found again" },
     isolation: { example: "bubblewrap", does: "`none` (default) or `bubblewrap`" },
@@ -105,7 +105,10 @@ export const OPTION_HELP: Readonly<Record<OptionName, { readonly example: string
     cpus: { example: "1.5", does: "processors at most" },
     pids: { example: "512", does: "processes at most" },
     pool: { example: "2", does: "containers held started, so that the next one is there at once" },
-    user: { example: "node", does: "user, or `user:group`, that commands run as" },
+    user: {
+      example: "node",
+      does: "user, or `user:group`, that commands run as. Default: the owner of the folder that `--workspace` mounts, else the image's user",
+    },
     pull: {
       example: "never",
       does: "`missing` (default) pulls an image that is not there, `never` does not",

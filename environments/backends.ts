@@ -41,7 +41,7 @@ const BACKENDS: { readonly [Name in BackendName]: Factory<Name> } = {
         "UNSUPPORTED",
         `Cannot work in this machine's folder "${hostFolder}" on ${host}`,
         {
-          suggestion: `Name the folder of that machine instead: ssh://${host}/srv/app.`,
+          suggestion: `Name a folder of that machine instead, as in ssh://${user === null ? "" : `${user}@`}${host}/srv/app, or send this one there with --sync.`,
         },
       );
     }

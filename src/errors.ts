@@ -190,7 +190,7 @@ export const ERRORS = {
     kind: "fix-setup",
     retryable: false,
     suggestion:
-      "Compare the fingerprint with the host's own, then connect once with `ssh` to record the key.",
+      "Compare the fingerprint with the host's own, then connect once with `ssh`, or with the option `known_hosts=accept-new`, to record the key.",
   },
   SSH_HOST_KEY_CHANGED: {
     kind: "refused",

@@ -8,12 +8,18 @@ const ROOT = join(import.meta.dirname, "..");
 /** Layer, and what it may import of ours; the first match wins. */
 const RULES: readonly (readonly [layer: RegExp, allowed: RegExp])[] = [
   [/^src\/(errors|limits|folders|line-ends)\.ts$/, /^$/],
-  [/^environments\/(base|spec|tree\/(?:names|content))\.ts$/, /^src\/(errors|limits)\.ts$|^environments\/base\.ts$/],
+  [
+    /^environments\/(base|spec|tree\/(?:names|content))\.ts$/,
+    /^src\/(errors|limits)\.ts$|^environments\/base\.ts$/,
+  ],
   [/^environments\//, /^environments\/|^src\/(errors|limits|folders|line-ends)\.ts$/],
   [/^src\/(index|moorage|places|testing)\.ts$/, /./],
   // Surfaces stand on the composition root, and look after what dead owners of environments left behind.
   [/^src\/(cli|mcp)\//, /^src\/|^environments\/(base|upkeep|tree\/names)\.ts$|^images\//],
-  [/^src\//, /^src\/(?!index\.|moorage\.|places\.|cli\/|mcp\/)|^environments\/(base|spec|tree\/(?:names|content))\.ts$/],
+  [
+    /^src\//,
+    /^src\/(?!index\.|moorage\.|places\.|cli\/|mcp\/)|^environments\/(base|spec|tree\/(?:names|content))\.ts$/,
+  ],
   [/^tools\//, /^tools\/|^environments\/base\.ts$|^src\/(errors|limits|line-ends|registry|budget)\.ts$/],
 ];
 

@@ -27,12 +27,19 @@ export class WarmStreams {
   /** Opens until `count` are ready. */
   async fill(count: number): Promise<void> {
     const missing = Math.max(0, count - this.#ready.length);
-    const opened = await Promise.all(
-      Array.from({ length: missing }, () => this.#open({ argv: ["/bin/sh"], env: {} })),
-    );
-    for (const stream of opened) stream.stdin.write(LOGIN_AHEAD);
+    const opened = await Promise.all(Array.from({ length: missing }, () => this.#openAhead()));
     if (this.#closed) await Promise.all(opened.map((stream) => stream.close()));
     else this.#ready.push(...opened);
+  }
+
+  /** A profile that is slower than a shell's answer is left to whoever takes the stream. */
+  async #openAhead(): Promise<ShellStream> {
+    const request = { argv: ["/bin/sh"], env: {} };
+    const stream = await this.#open(request);
+    stream.stdin.write(`${LOGIN_AHEAD}echo\n`);
+    if (await answered(stream)) return stream;
+    await stream.close();
+    return await this.#open(request);
   }
 
   /** Null when none is ready, or when the request's variables have names that no shell can export. */

@@ -18,6 +18,8 @@ export interface PoolOptions {
 interface Waiter {
   readonly resolve: (worker: CallWorker) => void;
   readonly reject: (error: unknown) => void;
+  /** Whether a worker is being opened on its behalf, though another one may be given to it. */
+  opening: boolean;
 }
 
 export class WorkerPool {
@@ -45,21 +47,14 @@ export class WorkerPool {
    * @throws {MoorageError} what the backend throws when no stream can be opened
    */
   async acquire(): Promise<CallWorker> {
-    for (;;) {
-      if (this.#closed)
-        throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot run: the environment was stopped");
-      const idle = this.#idle.pop();
-      if (!idle) break;
-      if (idle.alive) {
-        this.#busy.add(idle);
-        return idle;
-      }
-      void idle.close();
-    }
+    if (this.#closed)
+      throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot run: the environment was stopped");
+    const idle = this.#takeIdle();
+    if (idle) return idle;
     return new Promise((resolve, reject) => {
-      const waiter = { resolve, reject };
+      const waiter = { resolve, reject, opening: false };
       this.#waiters.push(waiter);
-      if (this.#busy.size + this.#opening < limits.maxShells) this.#openFor(waiter);
+      this.#openFor(waiter);
     });
   }
 
@@ -140,14 +135,35 @@ export class WorkerPool {
     }
   }
 
+  /** One that lives, and is busy from here on. */
+  #takeIdle(): CallWorker | null {
+    for (;;) {
+      const idle = this.#idle.pop();
+      if (!idle) return null;
+      if (idle.alive) {
+        this.#busy.add(idle);
+        return idle;
+      }
+      void idle.close();
+    }
+  }
+
+  /** Opens a worker, for whoever waits the longest by then; when it cannot be had, `waiter` is told. */
   #openFor(waiter: Waiter): void {
+    if (this.#busy.size + this.#opening >= limits.maxShells) return;
+    waiter.opening = true;
     void this.#open().then(
-      (worker) => this.release(worker),
+      (worker) => {
+        waiter.opening = false;
+        this.release(worker);
+      },
       (error: unknown) => {
+        waiter.opening = false;
         const at = this.#waiters.indexOf(waiter);
-        // Who was served otherwise may have taken the worker of somebody who waits still.
-        if (at < 0) this.#serveWaiter();
-        else this.#waiters.splice(at, 1)[0]?.reject(error);
+        if (at >= 0) this.#waiters.splice(at, 1)[0]?.reject(error);
+        // Who was served otherwise may have taken the worker of somebody who waits still, and for who came when there
+        // was no room none is being opened.
+        this.#serveWaiter();
       },
     );
   }
@@ -161,10 +177,18 @@ export class WorkerPool {
     );
   }
 
+  /**
+   * Serves who waits the longest, or opens a worker. Those who wait keep their place, and nobody has two opened, so
+   * that every wait ends where none can be had.
+   */
   #serveWaiter(): void {
     if (this.#closed || this.#waiters.length === 0) return;
-    const waiter = this.#waiters.shift();
-    if (!waiter) return;
-    this.acquire().then(waiter.resolve, waiter.reject);
+    const idle = this.#takeIdle();
+    if (idle) {
+      this.#waiters.shift()?.resolve(idle);
+      return;
+    }
+    const waiter = this.#waiters.find(({ opening }) => !opening);
+    if (waiter) this.#openFor(waiter);
   }
 }

@@ -11,11 +11,20 @@ export class ChannelsExhausted extends Error {}
 /** The server opened a session and did not run the command in it: for good, or as servers do in a rush of sessions. */
 export class CommandRefused extends Error {}
 
+/**
+ * Releases of dropbear whose connection breaks off when one session's program ends while another session begins.
+ *
+ * @see https://github.com/mkj/dropbear/issues/321
+ */
+const ONE_BY_ONE = /^dropbear_20(?:22\.8[23]|24\.8[45])$/;
+
 export class Connection {
   /** Channels that the server may still count: opening, open, and closing ones. */
   channels = 0;
+  /** The most sessions to have at once. */
+  readonly maxRoom: number;
   /** Sessions to have at once: fewer when the server was seen to allow fewer. */
-  room: number = limits.sshChannelsPerConnection;
+  room: number;
   /** Settles when it is gone; null when we closed it. */
   readonly closed: Promise<MoorageError | null>;
   /** For messages. */
@@ -32,6 +41,8 @@ export class Connection {
     this.#clients = clients;
     this.#last = last;
     this.where = where;
+    this.maxRoom = ONE_BY_ONE.test(last.software) ? 1 : limits.sshChannelsPerConnection;
+    this.room = this.maxRoom;
     const { promise, resolve } = Promise.withResolvers<MoorageError | null>();
     this.closed = promise;
     const { client, transport } = last;

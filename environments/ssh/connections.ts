@@ -147,7 +147,7 @@ export class Connections {
   /** The limit that was met may have been a moment's: a session whose end the server had not noticed. */
   #widenLater(connection: Connection): void {
     this.#later(limits.sshSessionRetryMs, () => {
-      connection.room = Math.min(connection.room + 1, limits.sshChannelsPerConnection);
+      connection.room = Math.min(connection.room + 1, connection.maxRoom);
       this.#changed();
     });
   }

@@ -21,6 +21,8 @@ export interface Dialled {
   readonly client: Client;
   readonly transport: Duplex;
   readonly writes: Writes;
+  /** What the server calls itself: `OpenSSH_9.2p1`. */
+  readonly software: string;
 }
 
 /**
@@ -41,16 +43,16 @@ export async function dial(
   const writes = gatherWrites(transport);
   const client = new ssh2.Client();
   try {
-    await handshake();
-    return { client, transport, writes };
+    const software = await handshake();
+    return { client, transport, writes, software };
   } catch (error) {
     client.destroy();
     transport.destroy();
     throw error;
   }
 
-  function handshake(): Promise<void> {
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
+  function handshake(): Promise<string> {
+    const { promise, resolve, reject } = Promise.withResolvers<string>();
     let phase: Phase = "banner";
     let head = Buffer.alloc(0);
     let banner: string | null = null;
@@ -107,13 +109,10 @@ export async function dial(
       .on("error", (error) => {
         // One attempt failed on our side; the next one follows by itself.
         if (error.level === "agent" || (phase === "authentication" && /signing/i.test(error.message))) return;
-        onBroken(
-          /methods failed/.test(error.message) ? "the server takes none of them" : error.message,
-          error,
-        );
+        onBroken(/methods failed/.test(error.message) ? "no method is left" : error.message, error);
       })
       .once("close", () => onBroken("the server closed the connection"))
-      .once("ready", () => resolve());
+      .once("ready", () => resolve(/(?:^|\n)SSH-[^-]*-(\S*)/.exec(head.toString("latin1"))?.[1] ?? ""));
     options.abortSignal?.addEventListener("abort", onAbort, { once: true });
     if (options.abortSignal?.aborted) onAbort();
     client.connect({

@@ -25,5 +25,7 @@ export function nativeRemark(
     crypto !== null &&
     "bindingAvailable" in crypto &&
     crypto.bindingAvailable === false;
-  return lacks ? "ssh2 runs without its native part: large transfers are slower (npm rebuild ssh2)" : null;
+  return lacks
+    ? `ssh2 runs without its native part: large transfers are slower (npm rebuild ssh2, with Node ${process.version} first on PATH)`
+    : null;
 }

@@ -29,7 +29,9 @@ export async function listCheckpoints({
     if (all.length === 0) printLine("moor: There are no checkpoints");
     for (const { id, createdAt, scope, reason, place, paths, skipped } of all) {
       const left = skipped.length === 0 ? "" : `, ${skipped.length} left out`;
-      printText(`${id}  ${createdAt}  ${scope.padEnd(5)}  ${reason}  ${place}  (${paths} paths${left})`);
+      printText(
+        `${id}  ${createdAt}  ${scope.padEnd(5)}  ${reason}  ${place}  (${paths} ${paths === 1 ? "path" : "paths"}${left})`,
+      );
     }
   }
   return EXIT.ok;
@@ -102,13 +104,38 @@ export async function restoreCheckpoint(
       const verb = dryRun ? "would be " : "";
       for (const path of report.restored) printText(`${verb}restored  ${path}`);
       for (const path of report.removed) printText(`${verb}removed  ${path}`);
-      for (const path of report.others) printLine(`moor: Stays, since no call made it: ${path}`);
+      for (const path of topmost(report.others)) printLine(`moor: Stays, since no call made it: ${path}`);
       for (const path of report.left) printLine(`moor: Untouched, since its content was not kept: ${path}`);
       for (const { path, reason } of report.failed) printLine(`moor: Not restored: ${path}: ${reason}`);
-      if (report.undo !== null) printLine(`moor: \`moor checkpoints restore ${report.undo}\` undoes this`);
+      if (report.undo !== null) printLine(`moor: \`${restoreLine(report.undo, options)}\` undoes this`);
     }
     return report.failed.length === 0 ? EXIT.ok : EXIT.failed;
   });
+}
+
+/** Paths without those in a folder that is itself among them. */
+function topmost(paths: readonly string[]): readonly string[] {
+  const all = new Set(paths);
+  return paths.filter((path) => !all.has(path.slice(0, Math.max(path.lastIndexOf("/"), 0))));
+}
+
+/** What restores another checkpoint in the same environment and folder, to be pasted into a shell. */
+function restoreLine(
+  id: string,
+  {
+    environment = [],
+    workspace,
+    sync,
+    config,
+  }: Pick<CommonOptions, "environment" | "workspace" | "sync" | "config">,
+): string {
+  const words = ["moor", "checkpoints", "restore", id, ...environment.flatMap((spec) => ["-e", spec])];
+  for (const [name, value] of Object.entries({ workspace, sync, config })) {
+    if (value !== undefined) words.push(`--${name}`, value);
+  }
+  return words
+    .map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`))
+    .join(" ");
 }
 
 /** Runs in the one environment that is named; no tools are needed for it. */

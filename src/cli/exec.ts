@@ -42,7 +42,7 @@ const NO_TOOLS = { registry: new ToolRegistry() };
 function commandOf(words: readonly string[], { shell }: ExecOptions): string | readonly string[] {
   if (shell === undefined) {
     if (words.length > 0) return words;
-    throw badUsage("Which command is missing", "Give it at the end, as in `moor exec -e local -- ls -l`.");
+    throw badUsage("No command to run is given", "Give it at the end, as in `moor exec -e local -- ls -l`.");
   }
   if (words.length === 0) return shell;
   throw badUsage(

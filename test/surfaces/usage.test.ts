@@ -25,7 +25,7 @@ describe("words of the command line", () => {
       'Cannot mount a folder into container "web": it runs already',
       "--sync",
     ],
-    [["exec", "-e", "local"], "Which command is missing", "moor exec -e local -- ls -l"],
+    [["exec", "-e", "local"], "No command to run is given", "moor exec -e local -- ls -l"],
     [["exec", "-e", "local", "-c", "ls", "--", "ls"], "Both a shell line and a program", "--shell"],
     [["exec", "--", "ls"], "No environment is named", "-e local"],
     [["exec", "-e", "local", "-e", "x=local", "--", "ls"], "Several environments", "once"],

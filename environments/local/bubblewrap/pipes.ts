@@ -12,7 +12,7 @@ import { promisify } from "node:util";
 import type { Owner } from "./sandbox.ts";
 
 /** Streams whose pipes are made by one run of `mkfifo`. */
-const BATCH = 6;
+const BATCH = 3;
 const ENDS = ["in", "out", "err"];
 /** Mode of a folder in which another user opens what they know by name. */
 export const PASSABLE = 0o711;

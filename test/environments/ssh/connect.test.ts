@@ -179,7 +179,7 @@ describe("start()", () => {
       retryable: false,
       message: expect.stringMatching(
         new RegExp(
-          `^Cannot authenticate to me@127.0.0.1:${port}: the server takes none of them; tried publickey ${key} \\(SHA256:[^)]+\\); the server accepts publickey; not tried: ${locked} is encrypted; load it into an agent$`,
+          `^Cannot authenticate to me@127.0.0.1:${port}: no method is left; tried publickey ${key} \\(SHA256:[^)]+\\); the server accepts publickey; not tried: ${locked} is encrypted; load it into an agent$`,
         ),
       ),
     });

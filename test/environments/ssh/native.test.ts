@@ -9,7 +9,7 @@ it("nativeRemark() tells of a library without its native part, and of nothing el
     return answer;
   };
   expect(nativeRemark(library({ bindingAvailable: false }))).toBe(
-    "ssh2 runs without its native part: large transfers are slower (npm rebuild ssh2)",
+    `ssh2 runs without its native part: large transfers are slower (npm rebuild ssh2, with Node ${process.version} first on PATH)`,
   );
   expect(nativeRemark(library({ bindingAvailable: true }))).toBeNull();
   expect(nativeRemark(library({}))).toBeNull();
