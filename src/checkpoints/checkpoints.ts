@@ -1,6 +1,6 @@
 /** Checkpoints of the workspaces of one runtime: taken, listed, compared and restored. */
 import type { BaseEnvironment } from "../../environments/base.ts";
-import { showName } from "../../environments/tree/names.ts";
+import { byPath, showName } from "../../environments/tree/names.ts";
 import { isMoorageError, MoorageError } from "../errors.ts";
 import { limits } from "../limits.ts";
 import { type Moment, momentOf } from "./moment.ts";
@@ -42,8 +42,8 @@ export interface RestoreReport {
   readonly failed: readonly Skipped[];
   /** There now and not then, made by no call: they stay. */
   readonly others: readonly string[];
-  /** Whose content no checkpoint holds: untouched. */
-  readonly left: readonly string[];
+  /** Untouched, and why: no checkpoint holds its content, or it is another environment's. */
+  readonly left: readonly Skipped[];
 }
 
 /** A checkpoint that was taken for a call, to be told what came of the call. */
@@ -162,7 +162,7 @@ export class Checkpoints implements AsyncDisposable {
     options: Pick<RestoreOptions, "paths"> = {},
   ): Promise<string> {
     const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
-    const moment = momentOf(store, store.get(id));
+    const moment = momentOf(store, store.get(id), place.environment);
     const present = await this.#present(store, environment, place, moment, null);
     const plan = this.#plan(moment, present.states, place, environment, options);
     const { comparePlan } = await import("./compare.ts");
@@ -185,11 +185,11 @@ export class Checkpoints implements AsyncDisposable {
     return this.#inTurn(place.key, async () => {
       // The present that is checkpointed first may be what makes the store too full.
       using _held = store.hold(checkpoint);
-      const moment = momentOf(store, checkpoint);
+      const moment = momentOf(store, checkpoint, place.environment);
       const reason = options.dryRun ? null : `before restore of ${id}`;
       const present = await this.#present(store, environment, place, moment, reason);
       const plan = this.#plan(moment, present.states, place, environment, options);
-      const shown = { others: plan.others.map(showName), left: plan.left.map(showName) };
+      const shown = { others: plan.others.map(showName), left: leftOf(plan) };
       if (options.dryRun) {
         const restored = [...plan.set.keys()].sort().map(showName);
         const removed = plan.remove.filter((path) => !plan.set.has(path)).map(showName);
@@ -401,6 +401,12 @@ function isGone(error: unknown): boolean {
 function entered(checkpoint: StoredCheckpoint | null): StoredCheckpoint {
   if (checkpoint) return checkpoint;
   throw new MoorageError("INTERNAL", "A checkpoint was looked for and not entered");
+}
+
+function leftOf({ left }: RestorePlan): readonly Skipped[] {
+  return [...left]
+    .sort(([a], [b]) => byPath(a, b))
+    .map(([path, reason]) => ({ path: showName(path), reason }));
 }
 
 function noteOn(skipped: readonly Skipped[]): string | null {

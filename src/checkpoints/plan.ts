@@ -9,8 +9,8 @@ export interface RestorePlan {
   readonly remove: readonly string[];
   /** What is there now, was not there then, and was not made by a call: it stays. */
   readonly others: readonly string[];
-  /** Whose content was not kept, then or now: neither changed nor removed. */
-  readonly left: readonly string[];
+  /** Neither changed nor removed, by path with the reason. */
+  readonly left: ReadonlyMap<string, string>;
 }
 
 /**
@@ -30,15 +30,18 @@ export function planRestore(
   const set = new Map<string, Exclude<PathState, { kind: "absent" | "kept" }>>();
   const remove = new Set<string>();
   const others: string[] = [];
-  const left: string[] = [];
+  const left = new Map([...moment.foreign].filter(([path]) => isAsked(path)));
+  const leave = (path: string): void => {
+    left.set(path, "its content was not kept");
+  };
   for (const [path, state] of moment.states) {
     if (!isAsked(path)) continue;
     const now = present.get(path);
-    if (state.kind === "kept") left.push(path);
+    if (state.kind === "kept") leave(path);
     else if (state.kind === "absent") {
-      if (now?.kind === "kept") left.push(path);
+      if (now?.kind === "kept") leave(path);
       else if (now !== undefined && now.kind !== "absent") remove.add(path);
-    } else if (now?.kind === "kept") left.push(path);
+    } else if (now?.kind === "kept") leave(path);
     else if (!sameState(state, now)) {
       set.set(path, state);
       // Something of another kind is in its place.
@@ -48,13 +51,13 @@ export function planRestore(
   if (moment.whole) {
     for (const [path, now] of present) {
       if (moment.states.has(path) || !isAsked(path) || now.kind === "absent") continue;
-      if (now.kind === "kept") left.push(path);
+      if (now.kind === "kept") leave(path);
       else if (removeOthers || moment.made.has(path)) remove.add(path);
       else others.push(path);
     }
   }
   // A folder with something in it that stays, stays as well.
-  const staying = new Set([...others, ...left].flatMap(foldersOn));
+  const staying = new Set([...others, ...left.keys()].flatMap(foldersOn));
   for (const path of remove) {
     if (present.get(path)?.kind === "directory" && staying.has(path) && !set.has(path)) {
       remove.delete(path);
@@ -72,5 +75,5 @@ export function planRestore(
       }
     }
   }
-  return { set, remove: [...remove], others: others.sort(), left: left.sort() };
+  return { set, remove: [...remove], others: others.sort(), left };
 }

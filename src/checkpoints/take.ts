@@ -1,4 +1,5 @@
 /** Takes checkpoints: of named files in one request, of a whole tree in a scan and what changed since the last. */
+import { hostname } from "node:os";
 import type { BaseEnvironment, CapturedFile, TreeEntry } from "../../environments/base.ts";
 import { contentUpTo } from "../../environments/tree/content.ts";
 import { bytesOf, isOurs, showName } from "../../environments/tree/names.ts";
@@ -21,17 +22,31 @@ export interface Place {
   readonly key: string;
   /** The workspace, links resolved. */
   readonly root: string;
+  /** Names the environment that it was reached in: several can reach one folder, each with files of its own around it. */
+  readonly environment: string;
 }
 
-/** Finds out what a workspace's checkpoints belong to; one request. */
+/** Finds out what a workspace's checkpoints belong to. */
 export async function findPlace(environment: BaseEnvironment): Promise<Place> {
   await environment.start();
-  const root = await environment.files.realPath(environment.workspace);
-  const { exposedHostPaths, backend } = environment.info();
+  const [root, word] = await Promise.all([
+    environment.files.realPath(environment.workspace),
+    environment.tree.identity(),
+  ]);
+  const { id, backend, description, isolation, exposedHostPaths } = environment.info();
   const [exposed] = exposedHostPaths;
-  const host = exposed === "/" ? root : exposed;
+  // A container with the host's powers reaches the host's files too, and by other paths than its own.
+  const isHost = isolation === "none" && exposed === "/";
+  const host = isHost ? root : exposed === "/" ? undefined : exposed;
   const isFolder = host !== undefined && exposedHostPaths.length === 1;
-  return { key: isFolder ? `host:${host}` : `${backend}:${await environment.tree.identity()}:${root}`, root };
+  return {
+    key: isFolder ? `host:${host}` : `${backend}:${word}:${root}`,
+    root,
+    // The word alone is the environment's own say, and a sandboxed process has files around its folder for one life.
+    environment: isHost
+      ? `host:${hostname()}`
+      : [backend, description, ...(isolation === "process" ? [id] : []), word].join(":"),
+  };
 }
 
 /** Checkpoints the paths that a call is about to write. */
@@ -257,7 +272,7 @@ async function enter(
   if (reason === null) return null;
   await contents.flush();
   const { id, backend, description } = environment.info();
-  const origin = { id, backend, description, workspace: place.root };
+  const origin = { id, backend, description, workspace: place.root, environment: place.environment };
   return store.add({ ...what, place: place.key, reason, callId, origin }, contents);
 }
 

@@ -105,7 +105,7 @@ export async function restoreCheckpoint(
       for (const path of report.restored) printText(`${verb}restored  ${path}`);
       for (const path of report.removed) printText(`${verb}removed  ${path}`);
       for (const path of topmost(report.others)) printLine(`moor: Stays, since no call made it: ${path}`);
-      for (const path of report.left) printLine(`moor: Untouched, since its content was not kept: ${path}`);
+      for (const { path, reason } of report.left) printLine(`moor: Untouched: ${path}: ${reason}`);
       for (const { path, reason } of report.failed) printLine(`moor: Not restored: ${path}: ${reason}`);
       if (report.undo !== null) printLine(`moor: \`${restoreLine(report.undo, options)}\` undoes this`);
     }

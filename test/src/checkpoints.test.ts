@@ -14,6 +14,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import type { CheckpointSettings } from "../../src/checkpoints/checkpoints.ts";
 import { CheckpointStore } from "../../src/checkpoints/store.ts";
@@ -160,7 +161,7 @@ describe("checkpoints", () => {
     const edit = await f.call("terminal", { command: "echo b > a.txt; echo x >> data.bin" });
     expect(edit.note).toMatch(/does not hold data\.bin: it has 2000000 bytes/);
     const report = await f.restore(edit.checkpoint);
-    expect(report.left).toEqual(["data.bin"]);
+    expect(report.left).toEqual([{ path: "data.bin", reason: "its content was not kept" }]);
     expect(statSync(f.at("data.bin")).size).toBe(2_000_002);
     expect(readFileSync(f.at("a.txt"), "utf8")).toBe("a");
   });
@@ -316,7 +317,7 @@ describe("checkpoints", () => {
         await contents.flush();
         const file = { mode: 0o644, hash, size: bytes.length, modifiedAt: 1, uid: 0, gid: 0 };
         const states = new Map([["f", { kind: "file", ...file }]] as const);
-        const origin = { id: "e", backend: "local", description: "", workspace: folder };
+        const origin = { id: "e", backend: "local", description: "", workspace: folder, environment: null };
         const what = { scope: "tree", reason: "by hand", callId: null, origin, states, skipped: [] } as const;
         store.add({ ...what, place: `host:${folder}` }, contents);
         store.remember(`host:${folder}`, new Map([["f", { stamp: "s", hash }]]));
@@ -476,4 +477,60 @@ describe("checkpoints", () => {
     expect(readFileSync(outside, "utf8")).toBe("1");
     expect(picture(f.workspace)).toEqual({ link: `-> ${outside}` });
   });
+
+  it.each([
+    [
+      "another environment",
+      "docker:image:0123",
+      "it lies outside of the workspace, in another environment: image",
+    ],
+    [
+      "no environment that it names",
+      undefined,
+      "it lies outside of the workspace, and the checkpoint does not say in which environment",
+    ],
+  ])(
+    "leaves files outside of the workspace to the environment that they are of: %s",
+    async (_, origin, reason) => {
+      const stateDir = join(base, `s${count++}`);
+      const outside = realpathSync(mkdtempSync(join(base, "outside-")));
+      const [there, made] = [join(outside, "there"), join(outside, "made")];
+      writeFileSync(there, "theirs");
+      const workspace = join(base, `w${count++}`);
+      const ids = await (async () => {
+        await using f = await fixture({}, { workspace, stateDir });
+        const first = await f.call("write_file", { path: there, content: "2" });
+        await f.call("write_file", { path: made, content: "2" });
+        await f.call("write_file", { path: "inside", content: "2" });
+        return [first.checkpoint];
+      })();
+      // As if the calls had been a container's on the same folder: what is at these paths here is the host's own.
+      const database = new DatabaseSync(join(stateDir, "checkpoints/index.sqlite"));
+      const told = JSON.stringify({
+        id: "x",
+        backend: "docker",
+        description: "image",
+        workspace: "/w",
+        environment: origin,
+      });
+      database.prepare("UPDATE checkpoints SET origin = ?").run(told);
+      database.close();
+      writeFileSync(there, "mine");
+      writeFileSync(made, "mine");
+      await using f = await fixture({}, { workspace, stateDir });
+      expect(await f.moorage.checkpoints.diff(String(ids[0]), f.moorage.environment())).not.toContain(
+        outside,
+      );
+      expect(await f.restore(ids[0], { removeOthers: true })).toMatchObject({
+        restored: [],
+        removed: ["inside"],
+        failed: [],
+        left: [
+          { path: made, reason },
+          { path: there, reason },
+        ],
+      });
+      expect([readFileSync(there, "utf8"), readFileSync(made, "utf8")]).toEqual(["mine", "mine"]);
+    },
+  );
 });
