@@ -16,6 +16,7 @@ export interface RestorePlan {
 /**
  * @param paths only these and what is in them; all without
  * @param removeOthers also removes what calls did not make
+ * @param isElsewhere the moment is another place's, so that nothing here was made by the calls that it knows of
  */
 export function planRestore(
   moment: Moment,
@@ -23,7 +24,12 @@ export function planRestore(
   {
     paths,
     removeOthers = false,
-  }: { readonly paths?: readonly string[]; readonly removeOthers?: boolean } = {},
+    isElsewhere = false,
+  }: {
+    readonly paths?: readonly string[];
+    readonly removeOthers?: boolean;
+    readonly isElsewhere?: boolean;
+  } = {},
 ): RestorePlan {
   const isAsked = (path: string) =>
     !paths || paths.some((asked) => path === asked || isUnder(path, asked) || asked === "");
@@ -40,7 +46,10 @@ export function planRestore(
     if (state.kind === "kept") leave(path);
     else if (state.kind === "absent") {
       if (now?.kind === "kept") leave(path);
-      else if (now !== undefined && now.kind !== "absent") remove.add(path);
+      else if (now !== undefined && now.kind !== "absent") {
+        if (isElsewhere && !removeOthers) others.push(path);
+        else remove.add(path);
+      }
     } else if (now?.kind === "kept") leave(path);
     else if (!sameState(state, now)) {
       set.set(path, state);
@@ -52,7 +61,7 @@ export function planRestore(
     for (const [path, now] of present) {
       if (moment.states.has(path) || !isAsked(path) || now.kind === "absent") continue;
       if (now.kind === "kept") leave(path);
-      else if (removeOthers || moment.made.has(path)) remove.add(path);
+      else if (removeOthers || (moment.made.has(path) && !isElsewhere)) remove.add(path);
       else others.push(path);
     }
   }

@@ -533,4 +533,34 @@ describe("checkpoints", () => {
       expect([readFileSync(there, "utf8"), readFileSync(made, "utf8")]).toEqual(["mine", "mine"]);
     },
   );
+
+  it("a checkpoint of another place is refused unless it is meant, and removes nothing there then", async () => {
+    await using a = await fixture();
+    await using b = await fixture({}, { stateDir: a.stateDir });
+    writeFileSync(a.at("shared"), "a's");
+    const { checkpoint } = await a.call("terminal", { command: "echo 2 > shared; echo 2 > made" });
+    await a.call("write_file", { path: "absent", content: "2" });
+    for (const name of ["shared", "made", "absent"]) writeFileSync(b.at(name), "b's");
+    const before = picture(b.workspace);
+    const refusal = {
+      code: "INVALID_ARGUMENTS",
+      message: `Cannot use ${checkpoint} on "host:${b.workspace}": it is a checkpoint of "host:${a.workspace}"`,
+    };
+    await expect(b.restore(checkpoint)).rejects.toMatchObject(refusal);
+    await expect(b.restore(checkpoint, { dryRun: true })).rejects.toMatchObject(refusal);
+    const here = b.moorage.environment();
+    await expect(b.moorage.checkpoints.diff(String(checkpoint), here)).rejects.toMatchObject(refusal);
+    expect(picture(b.workspace)).toEqual(before);
+    expect(await b.moorage.checkpoints.list(here)).toEqual([]);
+    const report = await b.restore(checkpoint, { otherPlace: true });
+    expect(report).toMatchObject({
+      restored: ["shared"],
+      removed: [],
+      others: ["absent", "made"],
+      failed: [],
+    });
+    expect(picture(b.workspace)).toEqual({ ...before, shared: "file 644 a's" });
+    await b.restore(report.undo);
+    expect(picture(b.workspace)).toEqual(before);
+  });
 });

@@ -88,7 +88,10 @@ describe.skipIf(!engine.available).each([WORKBENCH_IMAGE, BUSYBOX_IMAGE])(
         return String(checkpoint);
       });
       await run(async (moorage) => {
-        const report = await moorage.checkpoints.restore(id, moorage.environment());
+        await expect(moorage.checkpoints.restore(id, moorage.environment())).rejects.toMatchObject({
+          code: "INVALID_ARGUMENTS",
+        });
+        const report = await moorage.checkpoints.restore(id, moorage.environment(), { otherPlace: true });
         expect(report.failed).toEqual([]);
         expect((await call(moorage, "cat a/f a/l; stat -c %a a/f; ls -d a/b")).output).toBe(
           "one\none\n640\na/b\n",
