@@ -444,11 +444,15 @@ function leftOf({ left }: RestorePlan): readonly Skipped[] {
     .map(([path, reason]) => ({ path: showName(path), reason }));
 }
 
+/** What a checkpoint does not hold, by reason. */
 function noteOn(skipped: readonly Skipped[]): string | null {
-  const [first] = skipped;
-  if (!first) return null;
-  const more = skipped.length > 1 ? ` and ${skipped.length - 1} more` : "";
-  return `The checkpoint does not hold ${first.path}${more}: ${first.reason}`;
+  if (skipped.length === 0) return null;
+  const parts = [...Map.groupBy(skipped, ({ reason }) => reason)].map(([reason, alike]) => {
+    const [first] = alike;
+    const rest = alike.length - 1;
+    return `${first?.path}${rest > 0 ? ` and ${rest} more` : ""}: ${reason}`;
+  });
+  return `The checkpoint does not hold ${parts.join("; nor ")}`;
 }
 
 function withoutStore({

@@ -18,6 +18,7 @@ import { DatabaseSync } from "node:sqlite";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import type { CheckpointSettings } from "../../src/checkpoints/checkpoints.ts";
 import { CheckpointStore } from "../../src/checkpoints/store.ts";
+import { MoorageError } from "../../src/errors.ts";
 import { createMoorage, type Moorage } from "../../src/moorage.ts";
 import { picture } from "../environments/tree/picture.ts";
 
@@ -159,7 +160,7 @@ describe("checkpoints", () => {
     writeFileSync(f.at("data.bin"), Buffer.alloc(2_000_000));
     writeFileSync(f.at("a.txt"), "a");
     const edit = await f.call("terminal", { command: "echo b > a.txt; echo x >> data.bin" });
-    expect(edit.note).toMatch(/does not hold data\.bin: it has 2000000 bytes/);
+    expect(edit.note).toMatch(/does not hold data\.bin: it has more than 1000000 bytes/);
     const report = await f.restore(edit.checkpoint);
     expect(report.left).toEqual([{ path: "data.bin", reason: "its content was not kept" }]);
     expect(statSync(f.at("data.bin")).size).toBe(2_000_002);
@@ -380,6 +381,44 @@ describe("checkpoints", () => {
     await using f = await fixture({}, { stateDir });
     expect((await f.call("write_file", { path: "a", content: "1" })).checkpoint).toMatch(ID);
     expect(readdirSync(join(stateDir, "checkpoints")).some((name) => name.includes("damaged"))).toBe(true);
+  });
+
+  it("stores a person's own files first where time is short, and tells each reason for what is left out", async () => {
+    await using f = await fixture({ maxFileBytes: 6_000_000, budgetMs: 600_000 });
+    const write = (path: string, bytes: Buffer | string): void => {
+      mkdirSync(join(f.workspace, path, ".."), { recursive: true });
+      writeFileSync(f.at(path), bytes);
+    };
+    write(".gitignore", "/build/\n*.log\n");
+    write("packages/.gitignore", "!kept.log\n");
+    const late = [".git/objects/x", "a.log", "build/out", "node_modules/p/index.js", "packages/b.log"];
+    for (const [index, path] of late.entries()) write(path, Buffer.alloc(3_000_000, index + 1));
+    for (const path of ["src/a", "test/b", "packages/kept.log", "zz"]) write(path, path);
+    write("large", Buffer.alloc(6_000_001));
+    const { tree } = f.moorage.environment();
+    const [pack, hash] = [tree.pack, tree.hash];
+    const bound =
+      <Rest extends unknown[], Value>(
+        work: (root: string, paths: readonly string[], ...rest: Rest) => Promise<Value>,
+      ) =>
+      async (root: string, paths: readonly string[], ...rest: Rest): Promise<Value> => {
+        if (paths.some((path) => late.includes(path))) throw new MoorageError("TOOL_TIMEOUT", "No time");
+        return work(root, paths, ...rest);
+      };
+    vi.spyOn(tree, "pack").mockImplementation(bound(pack));
+    vi.spyOn(tree, "hash").mockImplementation(bound(hash));
+    const { checkpoint, note } = await f.call("terminal", { command: "rm -r src test packages zz" });
+    expect(note).toBe(
+      "The checkpoint does not hold large: it has more than 6000000 bytes; nor a.log and 4 more: the time budget of 600000 ms was passed",
+    );
+    vi.restoreAllMocks();
+    const { info } = await f.moorage.checkpoints.show(String(checkpoint));
+    expect(info.skipped.map(({ path }) => path).sort()).toEqual([...late, "large"].sort());
+    expect(info.skipped.at(-1)?.path, "git's folder comes last").toBe(".git/objects/x");
+    await f.restore(checkpoint);
+    for (const path of ["src/a", "test/b", "packages/kept.log", "zz"]) {
+      expect(readFileSync(f.at(path), "utf8")).toBe(path);
+    }
   });
 
   it("tells that the time budget was passed, and then lets commands go on (CP-22)", async () => {
