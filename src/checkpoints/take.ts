@@ -37,14 +37,12 @@ export async function findPlace(environment: BaseEnvironment): Promise<Place> {
     environment.files.realPath(environment.workspace),
     environment.tree.identity(),
   ]);
-  const { id, backend, description, isolation, exposedHostPaths } = environment.info();
-  const [exposed] = exposedHostPaths;
-  // A container with the host's powers reaches the host's files too, and by other paths than its own.
-  const isHost = isolation === "none" && exposed === "/";
-  const host = isHost ? root : exposed === "/" ? undefined : exposed;
-  const isFolder = host !== undefined && exposedHostPaths.length === 1;
+  const { id, backend, description, isolation, exposedHostPaths, sharedFolder } = environment.info();
+  // A container may have the host's powers: it reaches the host's files, and by other paths than its own.
+  const isHost = isolation === "none" && exposedHostPaths.includes("/");
+  const folder = isHost ? root : sharedFolder;
   return {
-    key: isFolder ? `host:${host}` : `${backend}:${word}:${root}`,
+    key: folder === undefined ? `${backend}:${word}:${root}` : `host:${folder}`,
     root,
     // The word alone is the environment's own say, and a sandboxed process has files around its folder for one life.
     environment: isHost
