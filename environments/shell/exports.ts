@@ -181,6 +181,12 @@ export interface StateDump {
   readonly functions: string;
 }
 
+/** The folder that the shell was in; null when the command gave the variable another meaning. One byte a character. */
+export function folderOf({ variables }: StateDump): string | null {
+  const folder = variables.get("PWD");
+  return folder?.startsWith("/") ? folder : null;
+}
+
 /** Reads `export -p`, `alias -p`, `declare -F` and `declare -f`, one after the other. */
 export function parseState(text: string): StateDump {
   const reader = new Reader(text);

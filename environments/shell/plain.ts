@@ -6,8 +6,8 @@ import type { ShellState } from "./state.ts";
 
 /** A word: letters that mean nothing to a shell beyond file names, quoted text, and variables that are only read. */
 const WORD = String.raw`(?:[\w./:,@%^+=*?~-]|'[^']*'|"(?:[^"$\x60\\]|\$[A-Za-z_])*"|\$[A-Za-z_])+`;
-/** What is run: no reserved word has other letters, and no assignment lacks its sign. */
-const PROGRAM = String.raw`[\w./+-]+`;
+/** What is run: no reserved word has other letters, and no assignment lacks its sign. A number may be a descriptor's. */
+const PROGRAM = String.raw`(?!\d+[<>])[\w./+-]+`;
 const REDIRECTION = String.raw`[0-9]?(?:>>|>|<)[ \t]*(?:${WORD}|&[0-9])`;
 const SIMPLE = String.raw`[ \t]*(${PROGRAM})(?:[ \t]+${WORD}|[ \t]*${REDIRECTION})*[ \t]*`;
 const FIRST = new RegExp(SIMPLE, "y");
@@ -26,9 +26,11 @@ const CHANGING = new Set(
 );
 
 /** Whether the session is the same after the command, whatever its programs do. */
-export function isPlain(command: string, { functions, aliases }: ShellState): boolean {
+export function isPlain(command: string, { functions, aliases, variables }: ShellState): boolean {
   // A name may be a function or an alias then.
   if (functions !== "" || aliases.size > 0) return false;
+  // `pwd -P` sets PWD then.
+  if (variables.has("POSIXLY_CORRECT")) return false;
   for (let at = 0; ; ) {
     FIRST.lastIndex = at;
     const [text = "", program = ""] = FIRST.exec(command) ?? [];

@@ -18,7 +18,7 @@ import type {
   WaitCondition,
 } from "../base.ts";
 import { Capture } from "./capture.ts";
-import type { StateDump } from "./exports.ts";
+import { folderOf, type StateDump } from "./exports.ts";
 import type { OutputStore, Spill } from "./outputs.ts";
 import type { WorkerPool } from "./pool.ts";
 import { fromBytes, type ShellState, toBytes } from "./state.ts";
@@ -187,6 +187,9 @@ export function signalExitCode(signal: string): number | null {
   const number = Object.entries(constants.signals).find(([name]) => name === signal)?.[1];
   return number === undefined ? null : 128 + number;
 }
+
+/** Several shells that wait may be ended at once, by a `pkill` in another session say. */
+const MAX_MISSES = 5;
 
 type Interruption = "timeout" | "abort" | "yield";
 
@@ -428,7 +431,11 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
       } else {
         end = first;
       }
-      if (end.kind === "lost" && !end.begun && attempt === 1 && typeof first !== "string") {
+      // The command itself begins after its session's state was brought back, which a signal to its shell can cut short.
+      const isEndedEarly = end.kind === "ended" && !end.restored && (end.exitCode ?? 0) > 128;
+      const isMissed = end.lost?.details.phase === "ready" || isEndedEarly;
+      const isUnbegun = (end.kind === "lost" && !end.begun) || isEndedEarly;
+      if (isUnbegun && attempt < (isMissed ? MAX_MISSES : 2) && typeof first !== "string") {
         await host.pool.discard(worker);
         continue;
       }
@@ -507,7 +514,7 @@ async function acquireUnlessStopped(
 
 /** As the shell told it, else where the command began. */
 function cwdAfter(end: CallEnd, requiredCwd: string | null, state: ShellState): string {
-  const told = end.dump?.variables.get("PWD") ?? end.movedTo;
+  const told = (end.dump && folderOf(end.dump)) ?? end.movedTo;
   if (told) return fromBytes(told);
   return requiredCwd === null ? fromBytes(state.cwd) : normalize(requiredCwd).replace(/(?<=.)\/$/, "");
 }

@@ -56,7 +56,7 @@ function frame(nonce: string, kind: string, body = ""): string {
  * from the first line of a command, as they do in `bash -c`; a shell that reads a script cannot be told to start anew.
  */
 const BASH_LOOP =
-  'while IFS= read -r __moor_n; do case $__moor_n in c*) LC_ALL=C IFS= read -r -N "${__moor_n#c}" __moor_c; continue;; esac; LC_ALL=C IFS= read -r -N "$__moor_n" __moor_c || break; eval "$__moor_c"; done';
+  'while IFS= read -r __moor_n && LC_ALL=C IFS= read -r -N "$__moor_n" __moor_c; do eval "$__moor_c"; done';
 
 /**
  * A text as the shell takes it from its stream. bash reads its number of bytes first, since it takes a text of
@@ -66,9 +66,29 @@ export function wire(shell: ShellKind, text: string): string {
   return shell === "bash" ? `${text.length}\n${text}` : `${text}\n`;
 }
 
-/** A text for the subshell of `readyScript`; the loop behind it drops one that comes too late for that. */
-export function wireReady(text: string): string {
-  return `c${text.length}\n${text}`;
+/** A text for a subshell of `readyScript`, which drops one that comes too late for it. */
+export function wireReady(nonce: string, text: string): string {
+  return `${nonce}${text.length}\n${text}`;
+}
+
+/** Follows what another process than the resident shell reads from its stream: a standard input, a text by `wireReady`. */
+export function afterwards(nonce: string): string {
+  return `${nonce}\n`;
+}
+
+/** Exit code of a shell that does not know where the next call begins, and runs none. */
+export const PLACE_LOST = 121;
+
+/**
+ * Looks for `afterwards`. Where it does not come, whoever read before was ended in the middle, and the rest of a text or
+ * an input would be taken for calls: the shell ends then, which is no loss of its orchestrator. The stream's end is one.
+ */
+function keepPlaceScript(shell: ShellKind, nonce: string): string {
+  const leave = `{ trap - EXIT; exit ${PLACE_LOST}; }`;
+  if (shell === "sh") {
+    return `if IFS= read -r __moor_t || [ "$__moor_t" ]; then [ "$__moor_t" = ${nonce} ] || ${leave}; fi; unset __moor_t`;
+  }
+  return `while LC_ALL=C IFS= read -r -N ${nonce.length} __moor_t; do [[ $__moor_t == ${nonce} ]] && IFS= read -r __moor_n || ${leave}; [[ $__moor_n ]] || break; LC_ALL=C IFS= read -r -N "$__moor_n" __moor_c; done; unset __moor_t`;
 }
 
 /**
@@ -311,7 +331,7 @@ function enter(call: CallScript): string[] {
     ];
   }
   return [
-    `cd -- ${target} || { set -- ${target}; until cd -- "$1"; do set -- "\${1%/*}"; case $1 in '') cd /; break;; esac; done; set --; printf '\\000${call.nonce}${FRAME.moved}%s\\000${call.nonce};' "$PWD" >&9; }`,
+    `cd -- ${target} || { set -- ${target}; until cd -- "$1"; do set -- "\${1%/*}"; case $1 in /*) ;; *) cd /; break;; esac; done; set --; printf '\\000${call.nonce}${FRAME.moved}%s\\000${call.nonce};' "$PWD" >&9; }`,
     old,
   ];
 }
@@ -398,12 +418,14 @@ unset __moor_e __moor_a __moor_k __moor_l __moor_i __moor_h`;
 
 /**
  * Has bash fork the subshell of its next call before that call is known, so that the fork costs nobody time. It waits
- * for a text by `wireReady`, runs that, and its end is told as that of any call; so is its end without one.
+ * for a text by `wireReady`, runs that, and its end is told as that of any call; so is its end without one. In either
+ * case `afterwards` is to follow.
  */
 export function readyScript(call: Pick<CallScript, "nonce" | "secret" | "reaper">): string {
-  return `{ unset __moor_c __moor_n; ( IFS= read -r __moor_n && LC_ALL=C IFS= read -r -N "\${__moor_n#c}" __moor_c || exit; eval "$__moor_c"
+  return `{ unset __moor_c __moor_n; ( IFS= read -r __moor_n && LC_ALL=C IFS= read -r -N "\${__moor_n#${call.nonce}}" __moor_c || exit; eval "$__moor_c"
 )
 ${endScript(call)}
+${keepPlaceScript("bash", call.nonce)}
 }`;
 }
 
@@ -482,9 +504,12 @@ __moor_e=$?
 cat >/dev/null
 exit $__moor_e
 }`;
+  // The input of a shell that ends with its call comes from a file.
+  const isFed = call.stdinBytes !== null && !call.once;
   const subshell = call.stdinBytes === null ? `( ${body}\n) </dev/null` : withInput;
+  // One compound command here too: what follows a syntax error in an `eval` is parsed wrongly after it.
   const text = call.ready
-    ? `${forget}${call.stdinBytes === null ? `exec </dev/null; ${body}` : withInput}`
-    : `{ ${forget}${subshell}\n${endScript(call)}\n}`;
+    ? `{ ${forget}${call.stdinBytes === null ? `exec </dev/null || exit; ${body}` : withInput}\n}`
+    : `{ ${forget}${subshell}\n${endScript(call)}\n${isFed ? `${keepPlaceScript(shell, nonce)}\n` : ""}}`;
   return { setup: inline ? null : `__moor_s=${quote(exported)} __moor_d=${quote(defined)}`, call: text };
 }

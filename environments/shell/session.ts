@@ -2,7 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import type { Command, ExecOptions, ExecResult, ShellSession } from "../base.ts";
-import type { StateDump } from "./exports.ts";
+import { folderOf, type StateDump } from "./exports.ts";
 import { isPlain } from "./plain.ts";
 import {
   abortedResult,
@@ -57,7 +57,7 @@ export function nextState(
   if (current.get("POSIXLY_CORRECT") === POSIX_SENTINEL)
     restore("POSIXLY_CORRECT", before("POSIXLY_CORRECT") ?? "y");
   return {
-    cwd: current.get("PWD") ?? previous.cwd,
+    cwd: folderOf(dump) ?? previous.cwd,
     oldCwd: current.get("OLDPWD") ?? null,
     variables: difference(base, current),
     functions: dump.functions,

@@ -11,12 +11,14 @@ import { parseExports, parseState, type StateDump } from "./exports.ts";
 import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
 import { loginProblem } from "./login.ts";
 import {
+  afterwards,
   BASH_BOOT_ARGV,
   bootArgv,
   type CallScript,
   callScript,
   FRAME,
   helloScript,
+  PLACE_LOST,
   readyScript,
   type ShellKind,
   wire,
@@ -198,7 +200,7 @@ interface Ready {
   readonly secret: string;
 }
 
-/** How a call ends whose subshell was ended while it waited for the call: its text came too late, so nothing ran. */
+/** How a call ends whose text nobody was left to run: the subshell that waited for it, or for another, was ended before. */
 const MISSED = {
   kind: "lost",
   exitCode: null,
@@ -369,9 +371,16 @@ export class Worker implements CallWorker {
         .push(chunk)
         .some((part) => !Buffer.isBuffer(part) && part.kind === FRAME.end && part.fields[0] === ready.secret);
       // Somebody ended it before its time.
-      if (isOver) this.#dropReady();
+      if (!isOver) return;
+      this.#stream.stdin.write(afterwards(ready.nonce), "latin1");
+      this.#dropReady();
     };
     this.#stream.stdin.write(wire("bash", readyScript({ ...ready, reaper: this.facts.reaper })), "latin1");
+  }
+
+  /** Has the subshell that waits end without a call. */
+  #dismiss({ nonce }: Ready): void {
+    this.#stream.stdin.write(wireReady(nonce, "") + afterwards(nonce), "latin1");
   }
 
   #dropReady(): void {
@@ -399,7 +408,7 @@ export class Worker implements CallWorker {
     const { setup } = composed.text;
     const hasSetup = setup === null || setup === this.#setup;
     // One that was forked before the shell had this state is of no use.
-    const dismissed = this.#ready !== null && !hasSetup;
+    const dismissed = hasSetup ? null : this.#ready;
     if (dismissed) composed = compose(null);
     this.#dropReady();
     const { nonce, secret, text, isReady } = composed;
@@ -449,8 +458,10 @@ export class Worker implements CallWorker {
       if (frame.kind === FRAME.begun) {
         seen.restored = true;
         begun.add(stream);
-      } else if (frame.kind === FRAME.stdin && stdin) this.#stream.stdin.write(stdin);
-      else if (frame.kind === FRAME.workdir) seen.workdir = first === "kernel" ? "kernel" : "missing";
+      } else if (frame.kind === FRAME.stdin && stdin) {
+        this.#stream.stdin.write(stdin);
+        this.#stream.stdin.write(afterwards(nonce), "latin1");
+      } else if (frame.kind === FRAME.workdir) seen.workdir = first === "kernel" ? "kernel" : "missing";
       else if (frame.kind === FRAME.moved) seen.moved = first;
       else if (frame.kind === FRAME.state) seen.dump = first;
       else if (frame.kind === FRAME.end && first === secret) {
@@ -479,14 +490,16 @@ export class Worker implements CallWorker {
 
     const written = this.alive;
     if (written) {
-      if (dismissed) this.#stream.stdin.write(wireReady(""), "latin1");
+      if (dismissed) this.#dismiss(dismissed);
       if (setup !== null && !hasSetup) {
         this.#stream.stdin.write(wire(this.facts.shell, setup), "latin1");
         this.#setup = setup;
       }
       if (!request.separate) control.pause();
-      const message = isReady ? wireReady(text.call) : wire(this.facts.shell, text.call);
-      this.#stream.stdin.write(message, "latin1");
+      const message = isReady ? wireReady(nonce, text.call) : wire(this.facts.shell, text.call);
+      // A standard input comes in between.
+      const end = isReady && stdin === null ? afterwards(nonce) : "";
+      this.#stream.stdin.write(message + end, "latin1");
     }
     // Told by the one listener of the stream's end: one of each call's own would keep the call's bytes until then.
     this.#loseCall = () => finish("stream");
@@ -526,6 +539,7 @@ export class Worker implements CallWorker {
       };
     }
     const end = await this.#stream.ended;
+    if (end.exitCode === PLACE_LOST && !seen.answered) return { ...common, ...MISSED };
     return {
       ...common,
       kind: end.lost ? "lost" : "died",
@@ -544,7 +558,7 @@ export class Worker implements CallWorker {
     this.#receiver = null;
     this.#abandoned.resolve();
     if (this.#farewell !== null && this.alive) {
-      if (this.#ready) this.#stream.stdin.write(wireReady(""), "latin1");
+      if (this.#ready) this.#dismiss(this.#ready);
       this.#stream.stdin.end(wire(this.facts.shell, this.#farewell), "latin1");
       // Cut off before it has read this, it would take the end for a loss.
       const late = Promise.withResolvers<void>();

@@ -45,6 +45,16 @@ export const state = {
       expect(session.cwd).toBe(path);
     }
   },
+  "a PWD that is no folder's path does not move the session": async ({ environment }) => {
+    await using session = await environment.openSession();
+    await session.exec("cd /tmp");
+    for (const value of ["rel", "", "-"]) {
+      expect(await session.exec(`PWD=${value}`)).toEqual(result({ cwd: "/tmp" }));
+      expect(await session.exec("ls -d .; pwd", { timeoutMs: 20_000 })).toEqual(
+        result({ output: ".\n/tmp\n", cwd: "/tmp" }),
+      );
+    }
+  },
   "`cd -` returns to the folder before": async ({ environment }) => {
     const folder = await scratch(environment);
     expect(await inOrder(environment, `cd ${folder}`, "cd /", "cd - >/dev/null; pwd")).toMatchObject({

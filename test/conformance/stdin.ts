@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { expect } from "vitest";
 import { limits } from "../../src/limits.ts";
-import { type Cases, cut, expectCode, pseudoRandom, result } from "./support.ts";
+import { type Cases, cut, expectCode, pseudoRandom, result, token } from "./support.ts";
 
 const MiB = 1024 * 1024;
 
@@ -123,6 +123,27 @@ export const stdin = {
       cut("timedOut"),
     );
     expect(await session.exec("cat", { stdin: "own" })).toEqual(result({ output: "own" }));
+  },
+  "nothing of a stdin or a file's content is run as code when it is cut on its way": async ({
+    environment,
+  }) => {
+    const file = `/tmp/${token()}`;
+    const code = `: >${file}\n`.repeat(300_000);
+    const controller = new AbortController();
+    const run = await environment.exec("echo on; sleep 1000", {
+      stdin: code,
+      abortSignal: controller.signal,
+      onOutput: () => controller.abort(),
+    });
+    expect(run).toEqual(cut("aborted", { output: "on\n" }));
+    const written = `/tmp/${token()}`;
+    await using session = await environment.openSession();
+    for (const afterMs of [30, 60, 120]) {
+      const abortSignal = AbortSignal.timeout(afterMs);
+      // Whether a write that is cancelled so late is done is not the question.
+      await environment.files.writeFile(written, code, { abortSignal }).catch(() => undefined);
+    }
+    expect(await session.exec(`rm -f ${written}; [ ! -e ${file} ]`)).toEqual(result());
   },
   "a command that closes its stdin goes on": async ({ environment }) => {
     expect(

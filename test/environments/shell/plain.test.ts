@@ -72,6 +72,8 @@ describe("isPlain()", () => {
     "test -v 'a[b=1]'",
     "if true; then cd /; fi",
     "cat <<E\nE",
+    "2>/dev/null cd /",
+    "ls; 10<x export A=1",
     "",
     "  ",
     "# ls",
@@ -82,6 +84,7 @@ describe("isPlain()", () => {
   it("takes no chance where a name may be the user's own", () => {
     expect(isPlain("ls", { ...state, functions: "ls () { cd /; }" })).toBe(false);
     expect(isPlain("ls", { ...state, aliases: new Map([["ls", "cd"]]) })).toBe(false);
+    expect(isPlain("pwd -P", { ...state, variables: new Map([["POSIXLY_CORRECT", "y"]]) })).toBe(false);
   });
 
   it.each(["bash", "sh"] as const)("is right of every mixture of words that %s can run", (shell) => {

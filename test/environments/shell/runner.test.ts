@@ -12,7 +12,7 @@ import { Worker } from "../../../environments/shell/worker.ts";
 const folder = await mkdtemp(join(tmpdir(), "moorage-runner-"));
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-function makePool(): WorkerPool {
+function makePool(shell: "bash" | "sh"): WorkerPool {
   return new WorkerPool({
     prefix: "runner",
     login: false,
@@ -20,7 +20,7 @@ function makePool(): WorkerPool {
     open: (id) =>
       Worker.open({
         id,
-        shell: "sh",
+        shell,
         library: "",
         login: false,
         open: (argv, env) =>
@@ -29,26 +29,50 @@ function makePool(): WorkerPool {
   });
 }
 
+function makeHost(pool: WorkerPool, adopt: RunnerHost["adopt"]): RunnerHost {
+  return {
+    pool,
+    outputs: new OutputStore(folder),
+    acquire: async () => ({ worker: await pool.acquire(), notes: [] }),
+    endTree: async () => [],
+    leftBehind: async () => [],
+    gone: async () => {},
+    adopt,
+    explainExit: async () => null,
+    refusalsSince: () => [],
+    takeNotes: () => [],
+    keepNotes: () => {},
+  };
+}
+
+describe("a command", () => {
+  it("runs all the same when its shell is killed before it has begun", async () => {
+    const pool = makePool("bash");
+    const host = makeHost(pool, () => "never");
+    const mark = join(folder, "killed");
+    const { result } = await runCommand(host, {
+      command: "echo on",
+      options: {},
+      // What a session brings back is no command of its: here it stands for somebody's `kill` at that moment.
+      state: { ...emptyState("/"), functions: `[ -e ${mark} ] || { : >${mark}; kill -9 $BASHPID; }` },
+      base: "/",
+      home: "/",
+      dump: false,
+      abortSignals: [],
+    });
+    expect(result).toMatchObject({ output: "on\n", exitCode: 0, notes: [] });
+    await pool.close();
+  });
+});
+
 describe("a yielded command", () => {
   it("keeps its shell from later calls while its processes are being looked for", async () => {
-    const pool = makePool();
+    const pool = makePool("sh");
     const yielding = Promise.withResolvers<YieldedCommand>();
-    const host: RunnerHost = {
-      pool,
-      outputs: new OutputStore(folder),
-      acquire: async () => ({ worker: await pool.acquire(), notes: [] }),
-      endTree: async () => [],
-      leftBehind: async () => [],
-      gone: async () => {},
-      adopt: (command) => {
-        yielding.resolve(command);
-        return "proc_runner";
-      },
-      explainExit: async () => null,
-      refusalsSince: () => [],
-      takeNotes: () => [],
-      keepNotes: () => {},
-    };
+    const host = makeHost(pool, (command) => {
+      yielding.resolve(command);
+      return "proc_runner";
+    });
     const controller = new AbortController();
     const { result } = await runCommand(host, {
       command: `echo begun; until [ -e ${folder}/go ]; do sleep 0.01; done; echo over`,

@@ -5,6 +5,7 @@ import { PassThrough } from "node:stream";
 import { describe, expect, it, vi } from "vitest";
 import { spawnStream } from "../../../environments/local/spawn.ts";
 import { ownedOrphans } from "../../../environments/shell/left-behind.ts";
+import { PLACE_LOST } from "../../../environments/shell/script.ts";
 import { emptyState, type ShellState } from "../../../environments/shell/state.ts";
 import type { ShellStream } from "../../../environments/shell/stream.ts";
 import { type CallEnd, Worker } from "../../../environments/shell/worker.ts";
@@ -14,6 +15,8 @@ import { createSpawnSystemShell } from "./spawn-system-shell.ts";
 
 interface Rig {
   readonly worker: Worker;
+  /** What the worker writes to. */
+  readonly stream: ShellStream;
   /** Keeps what the shell writes on its way, as a slow network does. */
   readonly hold: () => void;
   readonly letGo: () => void;
@@ -30,6 +33,7 @@ function spawnLocal(argv: readonly string[], env: Readonly<Record<string, string
 }
 
 async function openRig(shell: "bash" | "sh"): Promise<Rig> {
+  const streams: ShellStream[] = [];
   const sides: { readonly from: NodeJS.ReadableStream; readonly to: PassThrough }[] = [];
   const worker = await Worker.open({
     id: token(),
@@ -38,6 +42,7 @@ async function openRig(shell: "bash" | "sh"): Promise<Rig> {
     login: false,
     open: async (argv, env): Promise<ShellStream> => {
       const stream = await spawnLocal(argv, env);
+      streams.push(stream);
       const delayed = (from: NodeJS.ReadableStream): PassThrough => {
         const to = new PassThrough();
         from.pipe(to);
@@ -47,8 +52,11 @@ async function openRig(shell: "bash" | "sh"): Promise<Rig> {
       return { ...stream, stdout: delayed(stream.stdout), stderr: delayed(stream.stderr) };
     },
   });
+  const [stream] = streams;
+  if (!stream) throw new Error("No shell was started");
   return {
     worker,
+    stream,
     hold: () => {
       for (const { from, to } of sides) from.unpipe(to).pause();
     },
@@ -144,6 +152,17 @@ describe.each(["bash", "sh"] as const)("a worker of %s", (shell) => {
     await worker.close();
   });
 
+  it("runs nothing of a stdin the reader of which was ended", async () => {
+    const { worker, stream, call } = await openRig(shell);
+    const file = `${tmpdir()}/${token()}`;
+    const running = call("sleep 1000", false, Buffer.from(`: >${file}\n`.repeat(50_000)));
+    await until(async () => (await carriers(worker.id)).length > 2, "the command runs");
+    for (const pid of await carriers(worker.id)) if (pid !== worker.shellPid) process.kill(pid, "SIGKILL");
+    expect(await running).toMatchObject({ kind: "ended", exitCode: 137 });
+    expect(await stream.ended).toMatchObject({ exitCode: PLACE_LOST, lost: null });
+    expect(existsSync(file)).toBe(false);
+  });
+
   it("finds the child of an orphan that ended before it was looked at", async () => {
     const { worker, call } = await openRig(shell);
     await using system = await createSpawnSystemShell(shell === "bash" ? "bash" : "dash");
@@ -162,6 +181,9 @@ describe.each(["bash", "sh"] as const)("a worker of %s", (shell) => {
 });
 
 describe("a worker whose next subshell is forked ahead", () => {
+  /** One that a shell is told before its call, which no subshell that waits already knows. */
+  const LONG_STATE = { ...emptyState("/"), variables: new Map([["LONG", "x".repeat(10_000)]]) };
+
   /** Process id of the subshell that waits. */
   async function waiting({ worker }: Rig): Promise<number> {
     worker.prepare();
@@ -214,12 +236,27 @@ describe("a worker whose next subshell is forked ahead", () => {
     await rig.worker.close();
   });
 
+  it("runs nothing of a text in the middle of which its subshell was ended", async () => {
+    const rig = await openRig("bash");
+    const pid = await waiting(rig);
+    // What the shell writes stays on its way, so that nobody answers it.
+    rig.hold();
+    const file = `${tmpdir()}/${token()}`;
+    rig.stream.stdin.write("1000\nthe first half");
+    process.kill(pid, "SIGKILL");
+    await until(async () => (await carriers(rig.worker.id)).length < 2, "the subshell is gone");
+    const call = rig.call(`: >${file}`, false, null, LONG_STATE);
+    expect(await rig.stream.ended).toMatchObject({ exitCode: PLACE_LOST, lost: null });
+    rig.letGo();
+    expect(await call).toMatchObject({ kind: "lost", begun: false, output: "" });
+    expect(existsSync(file)).toBe(false);
+  });
+
   it("leaves it when the call brings a state that the shell does not have yet", async () => {
     const rig = await openRig("bash");
-    const state = { ...emptyState("/"), variables: new Map([["LONG", "x".repeat(10_000)]]) };
     for (const _ of ["told", "kept"]) {
       await waiting(rig);
-      const end = await rig.call("echo ${#LONG}", false, null, state);
+      const end = await rig.call("echo ${#LONG}", false, null, LONG_STATE);
       expect(end).toMatchObject({ kind: "ended", output: "10000\n", exitCode: 0 });
     }
     await rig.worker.close();
