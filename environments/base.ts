@@ -534,6 +534,8 @@ export interface EnvironmentInfo {
   readonly shell: "bash" | "sh" | null;
   /** Paths of the host that a command in the environment can change, absolute; the host's root for `local`. */
   readonly exposedHostPaths: readonly string[];
+  /** The folder of the host that the workspace of an isolated environment is; missing where it is none. */
+  readonly sharedFolder?: string;
   /** What its egress policy decided so far; missing where there is no policy. */
   readonly egress?: EgressReport;
   /** Defences that it lacks, such as in a container that someone else made; missing where there is nothing to say. */

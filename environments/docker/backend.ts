@@ -107,6 +107,10 @@ export class DockerBackend implements ShellBackend {
     return this.#container?.facts.hostPaths ?? (mount === null ? [] : [mount]);
   }
 
+  get sharedFolder(): string | null {
+    return this.#container?.facts.sharedFolder ?? null;
+  }
+
   get warnings(): readonly string[] {
     return this.#container?.warnings ?? [];
   }

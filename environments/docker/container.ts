@@ -15,6 +15,8 @@ export interface ContainerFacts {
   readonly workspace: string;
   /** Folders of the host that a command in it can change. */
   readonly hostPaths: readonly string[];
+  /** The one that its workspace is; null when its workspace is its own. */
+  readonly sharedFolder: string | null;
   /** Whether it is ours to remove. */
   readonly owned: boolean;
 }

@@ -2,6 +2,7 @@
  * Makes a container that is safe by default and keeps itself alive with nothing but /bin/sh, then prepares its
  * workspace and home for the user that commands run as.
  */
+import { join, relative } from "node:path/posix";
 import type Dockerode from "dockerode";
 import { type ErrorCode, isMoorageError, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
@@ -92,6 +93,7 @@ export async function adoptContainer(
     image: info.Config.Image,
     workspace,
     hostPaths: hostPaths(info),
+    sharedFolder: sharedFolder(info, workspace),
     owned,
   });
   container.env = settings.env;
@@ -262,6 +264,15 @@ function hostPaths(info: Dockerode.ContainerInspectInfo): string[] {
     ({ Source }) => Source,
   );
   return sources.some((source) => /\.sock$/.test(source)) ? ["/"] : sources;
+}
+
+/** The host's folder at the workspace, which may lie deeper than what is mounted. */
+function sharedFolder({ Mounts }: Dockerode.ContainerInspectInfo, workspace: string): string | null {
+  const [nearest] = Mounts.filter(
+    ({ Destination }) => workspace === Destination || !relative(Destination, workspace).startsWith(".."),
+  ).sort((a, b) => b.Destination.length - a.Destination.length);
+  if (nearest?.Type !== "bind" || !nearest.RW) return null;
+  return join(nearest.Source, relative(nearest.Destination, workspace));
 }
 
 /**

@@ -30,6 +30,8 @@ export interface PlaceBackend {
   /** Absolute, inside the environment. Final after `start`. */
   readonly workspace: string;
   readonly exposedHostPaths: readonly string[];
+  /** The host's folder that the workspace is. @default none */
+  readonly sharedFolder?: string | null;
   /** Defences that the place lacks, for people. @default none */
   readonly warnings?: readonly string[];
   /** Whether `stop` without `keep` takes everything inside with it, so that nothing need be ended first. @default false */

@@ -178,7 +178,7 @@ class ShellEnvironment extends BaseEnvironment {
 
   info(): EnvironmentInfo {
     const egress = this.#backend.egressReport?.();
-    const { warnings = [] } = this.#backend;
+    const { warnings = [], sharedFolder = null } = this.#backend;
     return {
       id: this.id,
       backend: this.backend,
@@ -187,6 +187,7 @@ class ShellEnvironment extends BaseEnvironment {
       description: this.#backend.description,
       shell: this.#facts?.shell ?? null,
       exposedHostPaths: this.#backend.exposedHostPaths,
+      ...(sharedFolder !== null && { sharedFolder }),
       ...(egress && { egress }),
       ...(warnings.length > 0 && { warnings }),
     };

@@ -7,14 +7,13 @@ import { lstatSync, realpathSync } from "node:fs";
 import { relative } from "node:path";
 import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import type { BaseEnvironment, TreeChanges, TreeEntry, TreeOutcome, TreeScan } from "../base.ts";
-import { contentUpTo } from "../tree/content.ts";
 import { createHostTree, type HostTree } from "../tree/host.ts";
 import { realRoot } from "../tree/host-folders.ts";
 import { sweepStages } from "../tree/host-writer.ts";
+import { EXCLUDE_FILE, hasRules, IgnoreRules, readRules, ruleFilesOf } from "../tree/ignore-rules.ts";
 import { bytesOf, foldersOn, isUnder, showName } from "../tree/names.ts";
 import { Baseline, baselineFile, type Kept } from "./baseline.ts";
 import { type Decision, type Direction, decide } from "./decide.ts";
-import { EXCLUDE_FILE, IGNORE_FILE, IgnoreRules } from "./ignore-rules.ts";
 import { fileState, type Side, type Verdict, View } from "./side.ts";
 
 export interface SyncOptions {
@@ -47,8 +46,6 @@ const BATCH_FILES = 16_000;
 const BATCH_BYTES = 128 * 1024 * 1024;
 /** A file may be twice as long by the time that it is read, and so much: a log goes on. Nobody's disk is filled by more. */
 const GROWTH_BYTES = 16 * 1024 * 1024;
-/** A longer file with ignore rules is none that a person wrote. */
-const RULES_MAX_BYTES = 1024 * 1024;
 const CONFLICT = /\.conflict-[0-9a-f]{8}$/;
 
 /**
@@ -457,24 +454,14 @@ async function ruleFiles(
   thereEntries: readonly TreeEntry[],
 ): Promise<ReadonlyMap<string, string>> {
   const texts = new Map<string, string>();
-  const isRules = ({ path, kind, size }: TreeEntry) =>
-    kind === "file" && size <= RULES_MAX_BYTES && hasRules(path);
   for (const [side, entries] of [
     [here, hereEntries],
     [there, thereEntries],
   ] as const) {
-    const paths = entries
-      .filter(isRules)
-      .map(({ path }) => path)
-      .filter((path) => !texts.has(path));
-    await side.tree.pack(
-      side.root,
-      side === there ? paths.filter((path) => path !== EXCLUDE_FILE) : paths,
-      async ({ path, content }) => {
-        const bytes = await contentUpTo(content, RULES_MAX_BYTES);
-        if (bytes) texts.set(path, bytes.toString("utf8"));
-      },
+    const paths = ruleFilesOf(entries).filter(
+      (path) => !texts.has(path) && (side === here || path !== EXCLUDE_FILE),
     );
+    for (const [path, text] of await readRules(side.tree, side.root, paths)) texts.set(path, text);
   }
   return texts;
 }
@@ -489,13 +476,6 @@ function isGits(part: string): boolean {
   const text = Buffer.from(part, "latin1").toString("utf8");
   const shown = text.replaceAll(/[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]/g, "").toLowerCase();
   return /^(\.git[. ]*|git~\d+)$/.test(shown);
-}
-
-/** Whether a path is one of a file with ignore rules. */
-function hasRules(path: string): boolean {
-  return path.endsWith(IGNORE_FILE)
-    ? path === IGNORE_FILE || path.endsWith(`/${IGNORE_FILE}`)
-    : path === EXCLUDE_FILE;
 }
 
 /** Our own folders inside the mirrored one, as they compare where case does not matter. */

@@ -1,6 +1,6 @@
 /** Checkpoints of the workspaces of one runtime: taken, listed, compared and restored. */
 import type { BaseEnvironment } from "../../environments/base.ts";
-import { showName } from "../../environments/tree/names.ts";
+import { byPath, showName } from "../../environments/tree/names.ts";
 import { isMoorageError, MoorageError } from "../errors.ts";
 import { limits } from "../limits.ts";
 import { type Moment, momentOf } from "./moment.ts";
@@ -31,6 +31,11 @@ export interface RestoreOptions {
   readonly dryRun?: boolean;
   /** Also removes what no call made. @default false: it stays, and is listed */
   readonly removeOthers?: boolean;
+  /**
+   * Takes a checkpoint of another place too: another folder, or a container in the stead of one that is gone. What is
+   * there now and was not in the other place counts as made by no call. @default false: refused
+   */
+  readonly otherPlace?: boolean;
 }
 
 export interface RestoreReport {
@@ -42,8 +47,8 @@ export interface RestoreReport {
   readonly failed: readonly Skipped[];
   /** There now and not then, made by no call: they stay. */
   readonly others: readonly string[];
-  /** Whose content no checkpoint holds: untouched. */
-  readonly left: readonly string[];
+  /** Untouched, and why: no checkpoint holds its content, or it is another environment's. */
+  readonly left: readonly Skipped[];
 }
 
 /** A checkpoint that was taken for a call, to be told what came of the call. */
@@ -145,6 +150,11 @@ export class Checkpoints implements AsyncDisposable {
     return store.list(place?.key).map(withoutStore);
   }
 
+  /** @throws {MoorageError} INVALID_ARGUMENTS, CHECKPOINT_MISSING */
+  async get(id: string): Promise<CheckpointInfo> {
+    return withoutStore((await this.#open()).get(id));
+  }
+
   /** What a checkpoint knows: each path with its kind. @throws {MoorageError} INVALID_ARGUMENTS, CHECKPOINT_MISSING */
   async show(
     id: string,
@@ -155,16 +165,22 @@ export class Checkpoints implements AsyncDisposable {
     return { info: withoutStore(checkpoint), states };
   }
 
-  /** A unified difference from the checkpoint to the present. */
+  /**
+   * A unified difference from the checkpoint to the present.
+   *
+   * @throws {MoorageError} INVALID_ARGUMENTS, also for a checkpoint of another place; CHECKPOINT_MISSING
+   */
   async diff(
     id: string,
     environment: BaseEnvironment,
-    options: Pick<RestoreOptions, "paths"> = {},
+    options: Pick<RestoreOptions, "paths" | "otherPlace"> = {},
   ): Promise<string> {
     const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
-    const moment = momentOf(store, store.get(id));
+    const checkpoint = store.get(id);
+    const isElsewhere = isOfOtherPlace(checkpoint, place, options);
+    const moment = momentOf(store, checkpoint, place.environment);
     const present = await this.#present(store, environment, place, moment, null);
-    const plan = this.#plan(moment, present.states, place, environment, options);
+    const plan = this.#plan(moment, present.states, place, environment, { ...options, isElsewhere });
     const { comparePlan } = await import("./compare.ts");
     return comparePlan(store, environment, place, plan, present.states);
   }
@@ -172,8 +188,8 @@ export class Checkpoints implements AsyncDisposable {
   /**
    * Makes the workspace what it was. The present is checkpointed first, and `undo` names that checkpoint.
    *
-   * @throws {MoorageError} INVALID_ARGUMENTS, CHECKPOINT_MISSING, and what keeps the present from being saved: then
-   * nothing is changed
+   * @throws {MoorageError} INVALID_ARGUMENTS, also for a checkpoint of another place; CHECKPOINT_MISSING, and what keeps
+   * the present from being saved: then nothing is changed
    */
   async restore(
     id: string,
@@ -182,14 +198,15 @@ export class Checkpoints implements AsyncDisposable {
   ): Promise<RestoreReport> {
     const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
     const checkpoint = store.get(id);
+    const isElsewhere = isOfOtherPlace(checkpoint, place, options);
     return this.#inTurn(place.key, async () => {
       // The present that is checkpointed first may be what makes the store too full.
       using _held = store.hold(checkpoint);
-      const moment = momentOf(store, checkpoint);
+      const moment = momentOf(store, checkpoint, place.environment);
       const reason = options.dryRun ? null : `before restore of ${id}`;
       const present = await this.#present(store, environment, place, moment, reason);
-      const plan = this.#plan(moment, present.states, place, environment, options);
-      const shown = { others: plan.others.map(showName), left: plan.left.map(showName) };
+      const plan = this.#plan(moment, present.states, place, environment, { ...options, isElsewhere });
+      const shown = { others: plan.others.map(showName), left: leftOf(plan) };
       if (options.dryRun) {
         const restored = [...plan.set.keys()].sort().map(showName);
         const removed = plan.remove.filter((path) => !plan.set.has(path)).map(showName);
@@ -268,7 +285,7 @@ export class Checkpoints implements AsyncDisposable {
     present: ReadonlyMap<string, PathState>,
     place: Place,
     environment: BaseEnvironment,
-    { paths, removeOthers = false }: RestoreOptions,
+    { paths, removeOthers = false, isElsewhere }: RestoreOptions & { readonly isElsewhere: boolean },
   ): RestorePlan {
     const asked = paths?.map((path) => {
       const absolute = path.startsWith("/") ? path : `${place.root}/${path}`;
@@ -283,7 +300,7 @@ export class Checkpoints implements AsyncDisposable {
           : plain.replace(`${environment.workspace}/`, `${place.root}/`);
       return real === place.root ? "" : relativeTo(place, real);
     });
-    return planRestore(moment, present, { ...(asked && { paths: asked }), removeOthers });
+    return planRestore(moment, present, { ...(asked && { paths: asked }), removeOthers, isElsewhere });
   }
 
   async #tree(
@@ -403,11 +420,39 @@ function entered(checkpoint: StoredCheckpoint | null): StoredCheckpoint {
   throw new MoorageError("INTERNAL", "A checkpoint was looked for and not entered");
 }
 
+/** @throws {MoorageError} INVALID_ARGUMENTS unless another place than the checkpoint's own is meant */
+function isOfOtherPlace(
+  { id, place: taken }: StoredCheckpoint,
+  { key }: Place,
+  { otherPlace = false }: Pick<RestoreOptions, "otherPlace">,
+): boolean {
+  if (taken === key) return false;
+  if (otherPlace) return true;
+  throw new MoorageError(
+    "INVALID_ARGUMENTS",
+    `Cannot use ${id} on "${key}": it is a checkpoint of "${taken}"`,
+    {
+      suggestion:
+        "Name the folder and the environment that it was taken in, or say that another place is meant (--other-place).",
+    },
+  );
+}
+
+function leftOf({ left }: RestorePlan): readonly Skipped[] {
+  return [...left]
+    .sort(([a], [b]) => byPath(a, b))
+    .map(([path, reason]) => ({ path: showName(path), reason }));
+}
+
+/** What a checkpoint does not hold, by reason. */
 function noteOn(skipped: readonly Skipped[]): string | null {
-  const [first] = skipped;
-  if (!first) return null;
-  const more = skipped.length > 1 ? ` and ${skipped.length - 1} more` : "";
-  return `The checkpoint does not hold ${first.path}${more}: ${first.reason}`;
+  if (skipped.length === 0) return null;
+  const parts = [...Map.groupBy(skipped, ({ reason }) => reason)].map(([reason, alike]) => {
+    const [first] = alike;
+    const rest = alike.length - 1;
+    return `${first?.path}${rest > 0 ? ` and ${rest} more` : ""}: ${reason}`;
+  });
+  return `The checkpoint does not hold ${parts.join("; nor ")}`;
 }
 
 function withoutStore({

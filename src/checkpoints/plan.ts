@@ -9,13 +9,14 @@ export interface RestorePlan {
   readonly remove: readonly string[];
   /** What is there now, was not there then, and was not made by a call: it stays. */
   readonly others: readonly string[];
-  /** Whose content was not kept, then or now: neither changed nor removed. */
-  readonly left: readonly string[];
+  /** Neither changed nor removed, by path with the reason. */
+  readonly left: ReadonlyMap<string, string>;
 }
 
 /**
  * @param paths only these and what is in them; all without
  * @param removeOthers also removes what calls did not make
+ * @param isElsewhere the moment is another place's, so that nothing here was made by the calls that it knows of
  */
 export function planRestore(
   moment: Moment,
@@ -23,22 +24,33 @@ export function planRestore(
   {
     paths,
     removeOthers = false,
-  }: { readonly paths?: readonly string[]; readonly removeOthers?: boolean } = {},
+    isElsewhere = false,
+  }: {
+    readonly paths?: readonly string[];
+    readonly removeOthers?: boolean;
+    readonly isElsewhere?: boolean;
+  } = {},
 ): RestorePlan {
   const isAsked = (path: string) =>
     !paths || paths.some((asked) => path === asked || isUnder(path, asked) || asked === "");
   const set = new Map<string, Exclude<PathState, { kind: "absent" | "kept" }>>();
   const remove = new Set<string>();
   const others: string[] = [];
-  const left: string[] = [];
+  const left = new Map([...moment.foreign].filter(([path]) => isAsked(path)));
+  const leave = (path: string): void => {
+    left.set(path, "its content was not kept");
+  };
   for (const [path, state] of moment.states) {
     if (!isAsked(path)) continue;
     const now = present.get(path);
-    if (state.kind === "kept") left.push(path);
+    if (state.kind === "kept") leave(path);
     else if (state.kind === "absent") {
-      if (now?.kind === "kept") left.push(path);
-      else if (now !== undefined && now.kind !== "absent") remove.add(path);
-    } else if (now?.kind === "kept") left.push(path);
+      if (now?.kind === "kept") leave(path);
+      else if (now !== undefined && now.kind !== "absent") {
+        if (isElsewhere && !removeOthers) others.push(path);
+        else remove.add(path);
+      }
+    } else if (now?.kind === "kept") leave(path);
     else if (!sameState(state, now)) {
       set.set(path, state);
       // Something of another kind is in its place.
@@ -48,13 +60,13 @@ export function planRestore(
   if (moment.whole) {
     for (const [path, now] of present) {
       if (moment.states.has(path) || !isAsked(path) || now.kind === "absent") continue;
-      if (now.kind === "kept") left.push(path);
-      else if (removeOthers || moment.made.has(path)) remove.add(path);
+      if (now.kind === "kept") leave(path);
+      else if (removeOthers || (moment.made.has(path) && !isElsewhere)) remove.add(path);
       else others.push(path);
     }
   }
   // A folder with something in it that stays, stays as well.
-  const staying = new Set([...others, ...left].flatMap(foldersOn));
+  const staying = new Set([...others, ...left.keys()].flatMap(foldersOn));
   for (const path of remove) {
     if (present.get(path)?.kind === "directory" && staying.has(path) && !set.has(path)) {
       remove.delete(path);
@@ -72,5 +84,5 @@ export function planRestore(
       }
     }
   }
-  return { set, remove: [...remove], others: others.sort(), left: left.sort() };
+  return { set, remove: [...remove], others: others.sort(), left };
 }

@@ -26,6 +26,8 @@ export interface CheckpointOrigin {
   readonly backend: string;
   readonly description: string;
   readonly workspace: string;
+  /** Names the environment apart from all others; null for a checkpoint that was taken when none was noted. */
+  readonly environment: string | null;
 }
 
 export interface CheckpointInfo {
@@ -77,6 +79,7 @@ const origins = z.object({
   backend: z.string(),
   description: z.string(),
   workspace: z.string(),
+  environment: z.string().nullable().default(null),
 });
 const memory = z.array(z.tuple([z.string(), z.string(), z.string()]));
 

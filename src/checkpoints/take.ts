@@ -1,10 +1,12 @@
 /** Takes checkpoints: of named files in one request, of a whole tree in a scan and what changed since the last. */
+import { hostname } from "node:os";
 import type { BaseEnvironment, CapturedFile, TreeEntry } from "../../environments/base.ts";
 import { contentUpTo } from "../../environments/tree/content.ts";
 import { bytesOf, isOurs, showName } from "../../environments/tree/names.ts";
 import { isMoorageError } from "../errors.ts";
 import { limits } from "../limits.ts";
 import type { BlobWriter } from "./blobs.ts";
+import { inBatches } from "./order.ts";
 import type { PathState, Skipped, States } from "./states.ts";
 import type { CheckpointStore, ScanMemory, StoredCheckpoint } from "./store.ts";
 
@@ -16,22 +18,37 @@ export interface TakeOptions {
   readonly maxFileBytes?: number;
 }
 
+/** Reading ignore rules may take one part in so many of the time for a tree. */
+const RULES_SHARE = 5;
+
 /** A workspace as checkpoints know it. */
 export interface Place {
   readonly key: string;
   /** The workspace, links resolved. */
   readonly root: string;
+  /** Names the environment that it was reached in: several can reach one folder, each with files of its own around it. */
+  readonly environment: string;
 }
 
-/** Finds out what a workspace's checkpoints belong to; one request. */
+/** Finds out what a workspace's checkpoints belong to. */
 export async function findPlace(environment: BaseEnvironment): Promise<Place> {
   await environment.start();
-  const root = await environment.files.realPath(environment.workspace);
-  const { exposedHostPaths, backend } = environment.info();
-  const [exposed] = exposedHostPaths;
-  const host = exposed === "/" ? root : exposed;
-  const isFolder = host !== undefined && exposedHostPaths.length === 1;
-  return { key: isFolder ? `host:${host}` : `${backend}:${await environment.tree.identity()}:${root}`, root };
+  const [root, word] = await Promise.all([
+    environment.files.realPath(environment.workspace),
+    environment.tree.identity(),
+  ]);
+  const { id, backend, description, isolation, exposedHostPaths, sharedFolder } = environment.info();
+  // A container may have the host's powers: it reaches the host's files, and by other paths than its own.
+  const isHost = isolation === "none" && exposedHostPaths.includes("/");
+  const folder = isHost ? root : sharedFolder;
+  return {
+    key: folder === undefined ? `${backend}:${word}:${root}` : `host:${folder}`,
+    root,
+    // The word alone is the environment's own say, and a sandboxed process has files around its folder for one life.
+    environment: isHost
+      ? `host:${hostname()}`
+      : [backend, description, ...(isolation === "process" ? [id] : []), word].join(":"),
+  };
 }
 
 /** Checkpoints the paths that a call is about to write. */
@@ -43,8 +60,9 @@ export async function takeFiles(
   options: TakeOptions & { readonly cwd: string; readonly onlyOutside?: boolean },
 ): Promise<{ readonly checkpoint: StoredCheckpoint | null; readonly states: States }> {
   const { maxFileBytes = limits.checkpointFileMaxBytes, cwd, onlyOutside = false } = options;
+  const maxBytes = Math.min(maxFileBytes, limits.fileWholeMaxBytes);
   const captured = await environment.tree.capture([...new Set(paths)], {
-    maxBytes: Math.min(maxFileBytes, limits.fileWholeMaxBytes),
+    maxBytes,
     cwd,
     timeoutMs: limits.checkpointBudgetMs,
   });
@@ -53,7 +71,7 @@ export async function takeFiles(
   const skipped: Skipped[] = [];
   for (const file of captured) {
     if (onlyOutside && !relativeTo(place, file.realPath).startsWith("/")) continue;
-    await enterCaptured(file, place, contents, states, skipped);
+    await enterCaptured(file, place, contents, states, skipped, maxBytes);
   }
   if (onlyOutside && states.size === 0) return { checkpoint: null, states };
   const checkpoint = await enter(
@@ -73,6 +91,7 @@ async function enterCaptured(
   contents: BlobWriter,
   states: Map<string, PathState>,
   skipped: Skipped[],
+  maxBytes: number,
 ): Promise<void> {
   const path = relativeTo(place, file.realPath);
   if (file.link)
@@ -98,7 +117,7 @@ async function enterCaptured(
   states.set(path, { kind: "kept" });
   skipped.push({
     path: showName(path),
-    reason: file.state === "large" ? "it is too large" : "it is no regular file, or cannot be read",
+    reason: file.state === "large" ? tooLarge(maxBytes) : "it is no regular file, or cannot be read",
   });
 }
 
@@ -148,10 +167,7 @@ export async function takeTree(
         states.set(path, fileState(entry, known.hash));
       } else if (entry.size > maxFileBytes) {
         states.set(path, { kind: "kept" });
-        skipped.push({
-          path: showName(path),
-          reason: `it has ${entry.size} bytes, more than ${maxFileBytes}`,
-        });
+        skipped.push({ path: showName(path), reason: tooLarge(maxFileBytes) });
       } else {
         states.set(path, { kind: "kept" });
         unknown.push(entry);
@@ -161,16 +177,19 @@ export async function takeTree(
     else states.set(path, { kind: "kept" });
   }
   const contents = store.blobs.writer();
-  const found =
-    options.reason === null
-      ? { hashes: await environment.tree.hash(place.root, unknown.map(pathOf)), inTime: true }
-      : await fetch(environment, place, unknown, contents, deadline, store);
-  for (const entry of unknown) {
+  const isLook = options.reason === null;
+  const batches = isLook
+    ? [unknown]
+    : await inBatches(environment, place.root, entries, unknown, budgetMs / RULES_SHARE);
+  const found: Fetched = isLook
+    ? { hashes: await environment.tree.hash(place.root, unknown.map(pathOf)), late: new Set() }
+    : await fetch(environment, place, batches, contents, deadline, store);
+  for (const entry of batches.flat()) {
     const hash = found.hashes.get(entry.path);
     if (hash === undefined) {
-      const reason = found.inTime
-        ? "it cannot be read, or changed while it was read"
-        : "the time budget was passed";
+      const reason = found.late.has(entry.path)
+        ? `the time budget of ${budgetMs} ms was passed`
+        : "it cannot be read, or changed while it was read";
       skipped.push({ path: showName(entry.path), reason });
       continue;
     }
@@ -185,57 +204,68 @@ export async function takeTree(
     { scope: "tree", states, skipped },
     contents,
   );
-  return { checkpoint, states, memory, inTime: found.inTime, entries };
+  return { checkpoint, states, memory, inTime: found.late.size === 0, entries };
 }
 
-/** Hashes of the entries' contents, which are stored. A content that came torn, its size not the scan's, has none. */
+/** What became of fetching contents. */
+interface Fetched {
+  /** Of the contents that are stored, by path. One that came torn, its size not the scan's, has none. */
+  readonly hashes: ReadonlyMap<string, string>;
+  /** Paths that there was no time for. */
+  readonly late: ReadonlySet<string>;
+}
+
+/** Stores the contents of batches, one after the other, as long as there is time. */
 async function fetch(
   environment: BaseEnvironment,
   place: Place,
-  entries: readonly TreeEntry[],
+  batches: readonly (readonly TreeEntry[])[],
   contents: BlobWriter,
   deadline: number,
   store: CheckpointStore,
-): Promise<{ readonly hashes: ReadonlyMap<string, string>; readonly inTime: boolean }> {
+): Promise<Fetched> {
   const hashes = new Map<string, string>();
-  if (entries.length === 0) return { hashes, inTime: true };
-  const sizes = new Map(entries.map(({ path, size }) => [path, size]));
+  const stored = new Set<string>();
   const bound = () => ({ timeoutMs: Math.max(1, deadline - performance.now()) });
-  let wanted = entries.map(({ path }) => path);
-  try {
-    const bytes = entries.reduce((sum, { size }) => sum + size, 0);
-    if (bytes > limits.checkpointFetchBytes) {
-      // What is stored already, under another name or from before, need not come again.
-      const told = await environment.tree.hash(place.root, wanted, bound());
-      const missing = new Set<string>();
-      for (const hash of new Set(told.values())) if (!(await store.blobs.has(hash))) missing.add(hash);
-      for (const [path, hash] of told) if (!missing.has(hash)) hashes.set(path, hash);
-      const first = new Set<string>();
-      wanted = [...told].flatMap(([path, hash]) => {
-        if (!missing.has(hash) || first.has(hash)) return [];
-        first.add(hash);
-        return [path];
-      });
-      await pull(wanted);
-      const stored = new Set(hashes.values());
-      for (const [path, hash] of told) if (stored.has(hash)) hashes.set(path, hash);
-      return { hashes, inTime: true };
+  for (const [index, batch] of batches.entries()) {
+    try {
+      await fetchBatch(batch);
+    } catch (error) {
+      if (!isMoorageError(error, "TOOL_TIMEOUT")) throw error;
+      const paths = batches.slice(index).flat().map(pathOf);
+      return { hashes, late: new Set(paths.filter((path) => !hashes.has(path))) };
     }
-    await pull(wanted);
-    return { hashes, inTime: true };
-  } catch (error) {
-    if (isMoorageError(error, "TOOL_TIMEOUT")) return { hashes, inTime: false };
-    throw error;
+  }
+  return { hashes, late: new Set() };
+
+  async function fetchBatch(batch: readonly TreeEntry[]): Promise<void> {
+    const bytes = batch.reduce((sum, { size }) => sum + size, 0);
+    if (bytes <= limits.checkpointFetchBytes) return pull(batch);
+    // What is stored already, under another name or from before, need not come again.
+    const told = await environment.tree.hash(place.root, batch.map(pathOf), bound());
+    const first = new Map<string, TreeEntry>();
+    for (const entry of batch) {
+      const hash = told.get(entry.path);
+      if (hash === undefined) continue;
+      if (stored.has(hash) || (await store.blobs.has(hash))) hashes.set(entry.path, hash);
+      else if (!first.has(hash)) first.set(hash, entry);
+    }
+    await pull([...first.values()]);
+    for (const [path, hash] of told) if (stored.has(hash)) hashes.set(path, hash);
   }
 
-  async function pull(paths: readonly string[]): Promise<void> {
+  async function pull(entries: readonly TreeEntry[]): Promise<void> {
+    const sizes = new Map(entries.map(({ path, size }) => [path, size]));
     await environment.tree.pack(
       place.root,
-      paths,
+      [...sizes.keys()],
       async ({ path, content }) => {
         const size = sizes.get(path) ?? 0;
         const bytes = await contentUpTo(content, size);
-        if (bytes?.length === size) hashes.set(path, await contents.put(bytes));
+        if (bytes?.length !== size) return;
+        const hash = await contents.put(bytes);
+        hashes.set(path, hash);
+        stored.add(hash);
       },
       bound(),
     );
@@ -257,8 +287,12 @@ async function enter(
   if (reason === null) return null;
   await contents.flush();
   const { id, backend, description } = environment.info();
-  const origin = { id, backend, description, workspace: place.root };
+  const origin = { id, backend, description, workspace: place.root, environment: place.environment };
   return store.add({ ...what, place: place.key, reason, callId, origin }, contents);
+}
+
+function tooLarge(maxBytes: number): string {
+  return `it has more than ${maxBytes} bytes`;
 }
 
 function pathOf({ path }: TreeEntry): string {

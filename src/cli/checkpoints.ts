@@ -11,10 +11,17 @@ import { printJson, printLine, printText } from "./output.ts";
 import type { CommonOptions, JsonOption } from "./program.ts";
 import { onlyOne, type Running, withMoorage } from "./runtime.ts";
 
-export interface RestoreOptions extends CommonOptions {
+export interface DiffOptions extends CommonOptions {
+  readonly otherPlace?: boolean;
+}
+
+export interface RestoreOptions extends DiffOptions {
   readonly dryRun?: boolean;
   readonly removeOthers?: boolean;
 }
+
+/** How the place of a folder of the host begins. */
+const HOST = "host:";
 
 /** Lists those of every folder, or of one workspace: the folder itself, those in it and those that it is in. */
 export async function listCheckpoints({
@@ -38,8 +45,8 @@ export async function listCheckpoints({
 }
 
 function isAbout({ place }: CheckpointInfo, folder: string): boolean {
-  if (!place.startsWith("host:")) return false;
-  const root = place.slice("host:".length);
+  if (!place.startsWith(HOST)) return false;
+  const root = place.slice(HOST.length);
   return (
     root === folder || root.startsWith(`${folder}/`) || folder.startsWith(root === "/" ? "/" : `${root}/`)
   );
@@ -77,10 +84,14 @@ export async function createCheckpoint(reason: string | undefined, options: Comm
 export async function diffCheckpoint(
   id: string,
   paths: readonly string[],
-  options: CommonOptions,
+  options: DiffOptions,
 ): Promise<number> {
-  return withEnvironment(options, async ({ moorage }) => {
-    const text = await moorage.checkpoints.diff(id, moorage.environment(), paths.length > 0 ? { paths } : {});
+  return withEnvironment(await inItsPlace(id, options), async ({ moorage }) => {
+    const { otherPlace = false } = options;
+    const text = await moorage.checkpoints.diff(id, moorage.environment(), {
+      otherPlace,
+      ...(paths.length > 0 && { paths }),
+    });
     if (options.json) printJson({ checkpoint: id, diff: text });
     else if (text !== "") printText(process.stdout.isTTY ? coloured(text) : text);
     return EXIT.ok;
@@ -92,11 +103,12 @@ export async function restoreCheckpoint(
   paths: readonly string[],
   options: RestoreOptions,
 ): Promise<number> {
-  return withEnvironment(options, async ({ moorage }) => {
-    const { dryRun = false, removeOthers = false } = options;
+  return withEnvironment(await inItsPlace(id, options), async ({ moorage }) => {
+    const { dryRun = false, removeOthers = false, otherPlace = false } = options;
     const report = await moorage.checkpoints.restore(id, moorage.environment(), {
       dryRun,
       removeOthers,
+      otherPlace,
       ...(paths.length > 0 && { paths }),
     });
     if (options.json) printJson(report);
@@ -105,12 +117,22 @@ export async function restoreCheckpoint(
       for (const path of report.restored) printText(`${verb}restored  ${path}`);
       for (const path of report.removed) printText(`${verb}removed  ${path}`);
       for (const path of topmost(report.others)) printLine(`moor: Stays, since no call made it: ${path}`);
-      for (const path of report.left) printLine(`moor: Untouched, since its content was not kept: ${path}`);
+      for (const { path, reason } of report.left) printLine(`moor: Untouched: ${path}: ${reason}`);
       for (const { path, reason } of report.failed) printLine(`moor: Not restored: ${path}: ${reason}`);
       if (report.undo !== null) printLine(`moor: \`${restoreLine(report.undo, options)}\` undoes this`);
     }
     return report.failed.length === 0 ? EXIT.ok : EXIT.failed;
   });
+}
+
+/** The checkpoint's own folder of the host, where no option says where to work. */
+async function inItsPlace(id: string, options: CommonOptions): Promise<CommonOptions> {
+  const { environment = [], workspace, sync, config } = options;
+  if (environment.length > 0 || (workspace ?? sync ?? config) !== undefined) return options;
+  await using checkpoints = new Checkpoints(stateDir());
+  const { place } = await checkpoints.get(id);
+  if (!place.startsWith(HOST)) return options;
+  return { ...options, environment: ["local"], workspace: place.slice(HOST.length) };
 }
 
 /** Paths without those in a folder that is itself among them. */

@@ -5,7 +5,7 @@
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import type { MoorageError } from "../errors.ts";
 import { nearest } from "../nearest.ts";
-import type { RestoreOptions } from "./checkpoints.ts";
+import type { DiffOptions, RestoreOptions } from "./checkpoints.ts";
 import { badUsage, oneOf } from "./failure.ts";
 import { version } from "./version.ts";
 
@@ -383,31 +383,29 @@ function addCheckpoints(program: Command, finish: (exitCode: number) => void): v
       finish(await createCheckpoint(reason, options));
     });
   common(checkpoints.command("diff"))
-    .description("Shows what was changed between a checkpoint and the present.")
+    .description(
+      "Shows what was changed between a checkpoint and the present. Where no option says where to look, it is the folder of the host that the checkpoint is of.",
+    )
     .argument("<id>", "checkpoint")
     .argument("[paths...]", "only these paths, relative to the workspace")
+    .option("--other-place", "compare with another folder or environment than the checkpoint's own")
     .addOption(json("print {checkpoint, diff} as one JSON object"))
-    .addHelpText(
-      "after",
-      example("moor checkpoints diff cp-0123456789ab -e local", "As a unified difference."),
-    )
-    .action(async (id: string, paths: string[], options: CommonOptions) => {
+    .addHelpText("after", example("moor checkpoints diff cp-0123456789ab", "As a unified difference."))
+    .action(async (id: string, paths: string[], options: DiffOptions) => {
       const { diffCheckpoint } = await import("./checkpoints.ts");
       finish(await diffCheckpoint(id, paths, options));
     });
   common(checkpoints.command("restore"))
     .description(
-      "Makes the workspace what it was at a checkpoint. The present is checkpointed first, so that this can be undone too. What no tool call made since stays and is listed. Ends with 1 when something could not be restored.",
+      "Makes the workspace what it was at a checkpoint. The present is checkpointed first, so that this can be undone too. What no tool call made since stays and is listed. Where no option says where to work, it is the folder of the host that the checkpoint is of; any other place is refused. Ends with 1 when something could not be restored.",
     )
     .argument("<id>", "checkpoint")
     .argument("[paths...]", "only these paths and what is in them, relative to the workspace")
     .option("--dry-run", "change nothing, and say what would be changed")
     .option("--remove-others", "also remove what came since by other hands than a tool call's")
+    .option("--other-place", "restore into another folder or environment than the checkpoint's own")
     .addOption(json("print the outcome as one JSON object"))
-    .addHelpText(
-      "after",
-      example("moor checkpoints restore cp-0123456789ab src -e local", "Only the folder src."),
-    )
+    .addHelpText("after", example("moor checkpoints restore cp-0123456789ab src", "Only the folder src."))
     .action(async (id: string, paths: string[], options: RestoreOptions) => {
       const { restoreCheckpoint } = await import("./checkpoints.ts");
       finish(await restoreCheckpoint(id, paths, options));

@@ -45,7 +45,7 @@ export const lifecycle = {
   "info() tells what it is": alone(async (own) => {
     expect(own.info().shell).toBe(null);
     await own.start();
-    const { egress, ...told } = own.info();
+    const { egress, sharedFolder, ...told } = own.info();
     expect(told).toEqual({
       id: own.id,
       backend: own.backend,
@@ -55,6 +55,8 @@ export const lifecycle = {
       shell: expect.toBeOneOf(["bash", "sh"]),
       exposedHostPaths: expect.any(Array),
     });
+    // Told by environments whose workspace is a folder of the host.
+    if (sharedFolder !== undefined) expect(sharedFolder).toMatch(/^\//);
     // Told by environments that judge what leaves them.
     if (egress !== undefined) {
       expect(egress).toEqual({ policy: expect.stringMatching(/./), allowed: 0, denied: 0, refusals: [] });

@@ -14,9 +14,11 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import type { CheckpointSettings } from "../../src/checkpoints/checkpoints.ts";
 import { CheckpointStore } from "../../src/checkpoints/store.ts";
+import { MoorageError } from "../../src/errors.ts";
 import { createMoorage, type Moorage } from "../../src/moorage.ts";
 import { picture } from "../environments/tree/picture.ts";
 
@@ -158,9 +160,9 @@ describe("checkpoints", () => {
     writeFileSync(f.at("data.bin"), Buffer.alloc(2_000_000));
     writeFileSync(f.at("a.txt"), "a");
     const edit = await f.call("terminal", { command: "echo b > a.txt; echo x >> data.bin" });
-    expect(edit.note).toMatch(/does not hold data\.bin: it has 2000000 bytes/);
+    expect(edit.note).toMatch(/does not hold data\.bin: it has more than 1000000 bytes/);
     const report = await f.restore(edit.checkpoint);
-    expect(report.left).toEqual(["data.bin"]);
+    expect(report.left).toEqual([{ path: "data.bin", reason: "its content was not kept" }]);
     expect(statSync(f.at("data.bin")).size).toBe(2_000_002);
     expect(readFileSync(f.at("a.txt"), "utf8")).toBe("a");
   });
@@ -316,7 +318,7 @@ describe("checkpoints", () => {
         await contents.flush();
         const file = { mode: 0o644, hash, size: bytes.length, modifiedAt: 1, uid: 0, gid: 0 };
         const states = new Map([["f", { kind: "file", ...file }]] as const);
-        const origin = { id: "e", backend: "local", description: "", workspace: folder };
+        const origin = { id: "e", backend: "local", description: "", workspace: folder, environment: null };
         const what = { scope: "tree", reason: "by hand", callId: null, origin, states, skipped: [] } as const;
         store.add({ ...what, place: `host:${folder}` }, contents);
         store.remember(`host:${folder}`, new Map([["f", { stamp: "s", hash }]]));
@@ -379,6 +381,44 @@ describe("checkpoints", () => {
     await using f = await fixture({}, { stateDir });
     expect((await f.call("write_file", { path: "a", content: "1" })).checkpoint).toMatch(ID);
     expect(readdirSync(join(stateDir, "checkpoints")).some((name) => name.includes("damaged"))).toBe(true);
+  });
+
+  it("stores a person's own files first where time is short, and tells each reason for what is left out", async () => {
+    await using f = await fixture({ maxFileBytes: 6_000_000, budgetMs: 600_000 });
+    const write = (path: string, bytes: Buffer | string): void => {
+      mkdirSync(join(f.workspace, path, ".."), { recursive: true });
+      writeFileSync(f.at(path), bytes);
+    };
+    write(".gitignore", "/build/\n*.log\n");
+    write("packages/.gitignore", "!kept.log\n");
+    const late = [".git/objects/x", "a.log", "build/out", "node_modules/p/index.js", "packages/b.log"];
+    for (const [index, path] of late.entries()) write(path, Buffer.alloc(3_000_000, index + 1));
+    for (const path of ["src/a", "test/b", "packages/kept.log", "zz"]) write(path, path);
+    write("large", Buffer.alloc(6_000_001));
+    const { tree } = f.moorage.environment();
+    const [pack, hash] = [tree.pack, tree.hash];
+    const bound =
+      <Rest extends unknown[], Value>(
+        work: (root: string, paths: readonly string[], ...rest: Rest) => Promise<Value>,
+      ) =>
+      async (root: string, paths: readonly string[], ...rest: Rest): Promise<Value> => {
+        if (paths.some((path) => late.includes(path))) throw new MoorageError("TOOL_TIMEOUT", "No time");
+        return work(root, paths, ...rest);
+      };
+    vi.spyOn(tree, "pack").mockImplementation(bound(pack));
+    vi.spyOn(tree, "hash").mockImplementation(bound(hash));
+    const { checkpoint, note } = await f.call("terminal", { command: "rm -r src test packages zz" });
+    expect(note).toBe(
+      "The checkpoint does not hold large: it has more than 6000000 bytes; nor a.log and 4 more: the time budget of 600000 ms was passed",
+    );
+    vi.restoreAllMocks();
+    const { info } = await f.moorage.checkpoints.show(String(checkpoint));
+    expect(info.skipped.map(({ path }) => path).sort()).toEqual([...late, "large"].sort());
+    expect(info.skipped.at(-1)?.path, "git's folder comes last").toBe(".git/objects/x");
+    await f.restore(checkpoint);
+    for (const path of ["src/a", "test/b", "packages/kept.log", "zz"]) {
+      expect(readFileSync(f.at(path), "utf8")).toBe(path);
+    }
   });
 
   it("tells that the time budget was passed, and then lets commands go on (CP-22)", async () => {
@@ -475,5 +515,91 @@ describe("checkpoints", () => {
     await f.restore(through.checkpoint);
     expect(readFileSync(outside, "utf8")).toBe("1");
     expect(picture(f.workspace)).toEqual({ link: `-> ${outside}` });
+  });
+
+  it.each([
+    [
+      "another environment",
+      "docker:image:0123",
+      "it lies outside of the workspace, in another environment: image",
+    ],
+    [
+      "no environment that it names",
+      undefined,
+      "it lies outside of the workspace, and the checkpoint does not say in which environment",
+    ],
+  ])(
+    "leaves files outside of the workspace to the environment that they are of: %s",
+    async (_, origin, reason) => {
+      const stateDir = join(base, `s${count++}`);
+      const outside = realpathSync(mkdtempSync(join(base, "outside-")));
+      const [there, made] = [join(outside, "there"), join(outside, "made")];
+      writeFileSync(there, "theirs");
+      const workspace = join(base, `w${count++}`);
+      const ids = await (async () => {
+        await using f = await fixture({}, { workspace, stateDir });
+        const first = await f.call("write_file", { path: there, content: "2" });
+        await f.call("write_file", { path: made, content: "2" });
+        await f.call("write_file", { path: "inside", content: "2" });
+        return [first.checkpoint];
+      })();
+      // As if the calls had been a container's on the same folder: what is at these paths here is the host's own.
+      const database = new DatabaseSync(join(stateDir, "checkpoints/index.sqlite"));
+      const told = JSON.stringify({
+        id: "x",
+        backend: "docker",
+        description: "image",
+        workspace: "/w",
+        environment: origin,
+      });
+      database.prepare("UPDATE checkpoints SET origin = ?").run(told);
+      database.close();
+      writeFileSync(there, "mine");
+      writeFileSync(made, "mine");
+      await using f = await fixture({}, { workspace, stateDir });
+      expect(await f.moorage.checkpoints.diff(String(ids[0]), f.moorage.environment())).not.toContain(
+        outside,
+      );
+      expect(await f.restore(ids[0], { removeOthers: true })).toMatchObject({
+        restored: [],
+        removed: ["inside"],
+        failed: [],
+        left: [
+          { path: made, reason },
+          { path: there, reason },
+        ],
+      });
+      expect([readFileSync(there, "utf8"), readFileSync(made, "utf8")]).toEqual(["mine", "mine"]);
+    },
+  );
+
+  it("a checkpoint of another place is refused unless it is meant, and removes nothing there then", async () => {
+    await using a = await fixture();
+    await using b = await fixture({}, { stateDir: a.stateDir });
+    writeFileSync(a.at("shared"), "a's");
+    const { checkpoint } = await a.call("terminal", { command: "echo 2 > shared; echo 2 > made" });
+    await a.call("write_file", { path: "absent", content: "2" });
+    for (const name of ["shared", "made", "absent"]) writeFileSync(b.at(name), "b's");
+    const before = picture(b.workspace);
+    const refusal = {
+      code: "INVALID_ARGUMENTS",
+      message: `Cannot use ${checkpoint} on "host:${b.workspace}": it is a checkpoint of "host:${a.workspace}"`,
+    };
+    await expect(b.restore(checkpoint)).rejects.toMatchObject(refusal);
+    await expect(b.restore(checkpoint, { dryRun: true })).rejects.toMatchObject(refusal);
+    const here = b.moorage.environment();
+    await expect(b.moorage.checkpoints.diff(String(checkpoint), here)).rejects.toMatchObject(refusal);
+    expect(picture(b.workspace)).toEqual(before);
+    expect(await b.moorage.checkpoints.list(here)).toEqual([]);
+    const report = await b.restore(checkpoint, { otherPlace: true });
+    expect(report).toMatchObject({
+      restored: ["shared"],
+      removed: [],
+      others: ["absent", "made"],
+      failed: [],
+    });
+    expect(picture(b.workspace)).toEqual({ ...before, shared: "file 644 a's" });
+    await b.restore(report.undo);
+    expect(picture(b.workspace)).toEqual(before);
   });
 });

@@ -89,6 +89,10 @@ class BubblewrapBackend implements ShellBackend {
     this.#id = id;
   }
 
+  get sharedFolder(): string {
+    return this.workspace;
+  }
+
   get knownShells(): KnownShells {
     return { bash: seesBash(), reaper: SANDBOX_INIT };
   }

@@ -19,6 +19,7 @@ import {
 } from "../../../environments/docker/index.ts";
 import { LABELS } from "../../../environments/docker/labels.ts";
 import { createShellEnvironment } from "../../../environments/shell/environment.ts";
+import { Checkpoints } from "../../../src/checkpoints/checkpoints.ts";
 import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "../../host/images.ts";
 import { run, until } from "./read-stream.ts";
 
@@ -78,8 +79,12 @@ async function tcpProxy({ dropsHalfClosed = false } = {}) {
 }
 
 /** A container of someone else's. */
-async function foreign(image = BUSYBOX_IMAGE) {
-  const container = await docker.createContainer({ Image: image, Entrypoint: ["sleep", "600"] });
+async function foreign(image = BUSYBOX_IMAGE, binds: string[] = []) {
+  const container = await docker.createContainer({
+    Image: image,
+    Entrypoint: ["sleep", "600"],
+    HostConfig: { Binds: binds },
+  });
   await container.start();
   return { id: container.id, [Symbol.asyncDispose]: () => container.remove({ force: true }).catch(() => {}) };
 }
@@ -494,6 +499,27 @@ describeWithEngine("an attached container", () => {
     expect(State.Running).toBe(true);
     const { Processes } = await docker.getContainer(box.id).top();
     expect(Processes.map((process: string[]) => process.at(-1))).toEqual(["sleep 600"]);
+  });
+
+  it("has checkpoints of a host's folder only where its workspace is that folder", async () => {
+    const folder = realpathSync(mkdtempSync(join(tmpdir(), "moorage-bind-")));
+    await using box = await foreign(BUSYBOX_IMAGE, [`${folder}:/data`]);
+    await using checkpoints = new Checkpoints(mkdtempSync(join(stateDir, "checkpoints-")));
+    const placeOf = async (workspace: string) => {
+      await using environment = make({ attach: box.id, workspace }).environment;
+      expect(
+        (await environment.exec(["mkdir", "-p", "/workspace", "/data/sub"], { cwd: "/" })).exitCode,
+      ).toBe(0);
+      expect(environment.info().exposedHostPaths).toEqual([folder]);
+      return (await checkpoints.create(environment)).place;
+    };
+    try {
+      expect(await placeOf("/workspace")).toMatch(/^docker:.*:\/workspace$/);
+      expect(await placeOf("/data")).toBe(`host:${folder}`);
+      expect(await placeOf("/data/sub")).toBe(`host:${folder}/sub`);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
   });
 
   it("is told when it is paused, gone or not there", async () => {

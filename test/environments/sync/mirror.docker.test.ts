@@ -88,12 +88,32 @@ describe.skipIf(!engine.available).each([WORKBENCH_IMAGE, BUSYBOX_IMAGE])(
         return String(checkpoint);
       });
       await run(async (moorage) => {
-        const report = await moorage.checkpoints.restore(id, moorage.environment());
+        await expect(moorage.checkpoints.restore(id, moorage.environment())).rejects.toMatchObject({
+          code: "INVALID_ARGUMENTS",
+        });
+        const report = await moorage.checkpoints.restore(id, moorage.environment(), { otherPlace: true });
         expect(report.failed).toEqual([]);
         expect((await call(moorage, "cat a/f a/l; stat -c %a a/f; ls -d a/b")).output).toBe(
           "one\none\n640\na/b\n",
         );
       });
+    });
+
+    it("a container's files outside of a shared folder are restored in it alone, not on the host", async () => {
+      const [stateDir, workspace, around] = [folder(), folder(), folder()];
+      const victim = join(around, "victim");
+      await using inside = await createMoorage({ environments: `docker:${image}`, workspace, stateDir });
+      const wrote = await inside.call({ name: "write_file", arguments: { path: victim, content: "theirs" } });
+      if (!wrote.ok) throw new Error(JSON.stringify(wrote.error));
+      const id = String(wrote.content.checkpoint);
+      writeFileSync(victim, "mine");
+      await using here = await createMoorage({ environments: "local", workspace, stateDir });
+      const report = await here.checkpoints.restore(id, here.environment(), { removeOthers: true });
+      expect(report).toMatchObject({ restored: [], removed: [], failed: [] });
+      expect(report.left.map(({ path }) => path)).toContain(victim);
+      expect(readFileSync(victim, "utf8")).toBe("mine");
+      const own = await inside.checkpoints.restore(id, inside.environment());
+      expect(own.removed).toContain(victim);
     });
   },
 );

@@ -226,7 +226,7 @@ ln -s ${outside}/kept through; mkfifo pipe`);
         await shell("echo 2 >open");
         const report = await checkpoints.restore(id, environment);
         expect(report.restored).toEqual(["open"]);
-        expect(report.left).toEqual(["secret"]);
+        expect(report.left).toEqual([{ path: "secret", reason: "its content was not kept" }]);
       });
       await shell("chmod 755 closed; chmod 644 secret");
       expect(await shell("cat closed/s secret open")).toBe("s\n1\n1\n");

@@ -1,11 +1,49 @@
 /** Which paths `.gitignore` files leave out, as git reads them: nested files, later and deeper rules first. */
 import ignore, { type Ignore } from "ignore";
-import { parentOf } from "../tree/names.ts";
+import type { EnvironmentTree, TreeEntry } from "../base.ts";
+import { contentUpTo } from "./content.ts";
+import { parentOf } from "./names.ts";
 
 /** Names of files with rules. */
-export const IGNORE_FILE = ".gitignore";
+const IGNORE_FILE = ".gitignore";
 /** Rules of one repository that are not part of it. */
 export const EXCLUDE_FILE = ".git/info/exclude";
+/** A longer file with ignore rules is none that a person wrote. */
+const RULES_MAX_BYTES = 1024 * 1024;
+
+/** Whether a path is one of a file with ignore rules. */
+export function hasRules(path: string): boolean {
+  return path.endsWith(IGNORE_FILE)
+    ? path === IGNORE_FILE || path.endsWith(`/${IGNORE_FILE}`)
+    : path === EXCLUDE_FILE;
+}
+
+/** The entries that are files with rules, by path. */
+export function ruleFilesOf(entries: readonly TreeEntry[]): readonly string[] {
+  return entries
+    .filter(({ path, kind, size }) => kind === "file" && size <= RULES_MAX_BYTES && hasRules(path))
+    .map(({ path }) => path);
+}
+
+/** Texts of files with rules, by path. */
+export async function readRules(
+  tree: Pick<EnvironmentTree, "pack">,
+  root: string,
+  paths: readonly string[],
+  options: { readonly timeoutMs?: number } = {},
+): Promise<ReadonlyMap<string, string>> {
+  const texts = new Map<string, string>();
+  await tree.pack(
+    root,
+    paths,
+    async ({ path, content }) => {
+      const bytes = await contentUpTo(content, RULES_MAX_BYTES);
+      if (bytes) texts.set(path, bytes.toString("utf8"));
+    },
+    options,
+  );
+  return texts;
+}
 
 export class IgnoreRules {
   /** By folder. */
