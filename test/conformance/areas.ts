@@ -1,20 +1,17 @@
 /**
  * The suite in two parts, for places that share what the other part asks with a place that is asked all of it in the
- * ordinary run.
+ * ordinary run: this machine's bash.
  */
 import { AREAS, type Area } from "./index.ts";
 
-/** Areas whose cases wait for processes or make very many calls. */
-export const LONG_AREAS = [
-  "unbreakable",
-  "kill",
-  "leftBehind",
-  "yielding",
-  "processes",
-  "files",
-  "fileChanges",
-  "stdin",
-] as const satisfies readonly Area[];
+/** Areas that tell most of a place in little time: what commands get, give back and leave to the next one. */
+export const QUICK_AREAS = ["exec", "argv", "sessions", "state", "health"] as const satisfies readonly Area[];
+
+/** All but these. */
+export function areasWithout(left: readonly Area[]): readonly Area[] {
+  return (Object.keys(AREAS) as Area[]) // the keys of a constant object
+    .filter((area) => !left.includes(area));
+}
+
 /** The others. */
-export const QUICK_AREAS = (Object.keys(AREAS) as Area[]) // the keys of a constant object
-  .filter((area) => !LONG_AREAS.some((long) => long === area));
+export const LONG_AREAS = areasWithout(QUICK_AREAS);

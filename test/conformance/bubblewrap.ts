@@ -1,14 +1,11 @@
 /** The suite in sandboxes on this machine. */
-import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdtemp, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterAll } from "vitest";
 import { createBubblewrapEnvironment } from "../../environments/local/bubblewrap/index.ts";
 import { probeBubblewrap } from "../../environments/local/bubblewrap/probe.ts";
 import { type Conformance, describeEnvironment } from "./index.ts";
+import { temporaryRoot } from "./root.ts";
 
-const root = await mkdtemp(join(tmpdir(), "moorage-conformance-"));
-afterAll(() => rm(root, { recursive: true, force: true }));
 const health = await probeBubblewrap();
 
 /** Processes that carry the environment's mark, and files that the sandbox left. */
@@ -51,6 +48,7 @@ export const BEHIND_A_POLICY: BubblewrapPlace = {
 
 /** Registers the suite, or a part of it, for sandboxes of one kind. */
 export function describeBubblewrap({ name, shell, egress, areas }: BubblewrapPlace): void {
+  const root = temporaryRoot();
   const made = new Map<string, { mark: string; stateDir: string; workspace: string }>();
   describeEnvironment({
     name,

@@ -1,5 +1,4 @@
-/** An image with bash and the usual programs. */
-import { WORKBENCH_IMAGE } from "../host/images.ts";
-import { describeDocker } from "./docker.ts";
+/** An image with bash and the usual programs. What takes long and is no affair of an engine is asked by the slow suite. */
+import { describeDocker, ENGINE_AREAS, WORKBENCH } from "./docker.ts";
 
-describeDocker({ image: WORKBENCH_IMAGE });
+describeDocker({ ...WORKBENCH, areas: ENGINE_AREAS });

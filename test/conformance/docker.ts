@@ -1,21 +1,23 @@
 /** The suite in containers: a file for each image, so that they run side by side. */
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, inject } from "vitest";
+import { inject } from "vitest";
 import { createDockerEnvironment, listDocker } from "../../environments/docker/index.ts";
-import { BUSYBOX_IMAGE } from "../host/images.ts";
+import { BUSYBOX_IMAGE, WORKBENCH_IMAGE } from "../host/images.ts";
+import { QUICK_AREAS } from "./areas.ts";
 import { type Conformance, describeEnvironment } from "./index.ts";
+import { temporaryRoot } from "./root.ts";
 
 const engine = inject("engine");
-const stateDir = await mkdtemp(join(tmpdir(), "moorage-conformance-"));
-afterAll(() => rm(stateDir, { recursive: true, force: true }));
-
 /** An image to ask, and what cannot be kept in it. */
 export interface DockerPlace extends Pick<Conformance, "gaps" | "areas"> {
   readonly image: string;
   readonly user?: string;
 }
+
+/** What an engine, its streams and its containers could touch. */
+export const ENGINE_AREAS = [...QUICK_AREAS, "output", "kill", "leftBehind", "lifecycle"] as const;
+
+/** An image with bash and the usual programs. */
+export const WORKBENCH: DockerPlace = { image: WORKBENCH_IMAGE };
 
 /** An image with BusyBox alone, and a user to whom permissions are refused. */
 export const BUSYBOX: DockerPlace = {
@@ -30,6 +32,7 @@ export const BUSYBOX: DockerPlace = {
 
 /** Registers the suite, or a part of it, for one image, or its reason when there is no engine. */
 export function describeDocker({ gaps, areas, ...options }: DockerPlace): void {
+  const stateDir = temporaryRoot();
   describeEnvironment({
     name: `docker ${options.image}`,
     ...(gaps && { gaps }),

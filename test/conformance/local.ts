@@ -1,13 +1,9 @@
 /** The suite on this machine, by one of its shells: a file for each, so that they run side by side. */
-import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdtemp, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterAll } from "vitest";
 import { createLocalEnvironment } from "../../environments/local/index.ts";
 import { type Area, describeEnvironment } from "./index.ts";
-
-const root = await mkdtemp(join(tmpdir(), "moorage-conformance-"));
-afterAll(() => rm(root, { recursive: true, force: true }));
+import { temporaryRoot } from "./root.ts";
 
 /** Processes that carry the environment's mark, and files that its records and outputs left. */
 async function leftovers(mark: string, stateDir: string): Promise<string[]> {
@@ -28,6 +24,7 @@ async function leftovers(mark: string, stateDir: string): Promise<string[]> {
 
 /** Registers the suite, or a part of it, for one shell of this machine. */
 export function describeLocal(shell: "bash" | "sh", areas?: readonly Area[]): void {
+  const root = temporaryRoot();
   const marks = new Map<string, { mark: string; stateDir: string }>();
   describeEnvironment({
     name: `local ${shell}`,
