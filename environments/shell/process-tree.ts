@@ -231,7 +231,9 @@ rows() {
   # Younger than two seconds, in ticks: it may be between a fork and an exec.
   edge=0
   { read -r s p </proc/uptime; } 2>/dev/null && edge=$((\${s%.*}\${s#*.} - 200))
-  for d in /proc/[0-9]*; do
+  # By number, so that a shell is ended before the program it waits for, whose end it would tell.
+  for d in /proc/[0-9] /proc/[0-9][0-9] /proc/[0-9][0-9][0-9] /proc/[0-9][0-9][0-9][0-9] /proc/[0-9][0-9][0-9][0-9][0-9] \
+    /proc/[0-9][0-9][0-9][0-9][0-9][0-9] /proc/[0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
     p=\${d#/proc/}
     case $except in *" $p "*) continue ;; esac
     { IFS= read -r s <"$d/stat"; } 2>/dev/null || continue
