@@ -8,7 +8,7 @@ import { chown } from "node:fs/promises";
 import { Socket } from "node:net";
 import { join } from "node:path";
 import { promisify } from "node:util";
-
+import { MoorageError } from "../../../src/errors.ts";
 import type { Owner } from "./sandbox.ts";
 
 /** Streams whose pipes are made by one run of `mkfifo`. */
@@ -35,6 +35,7 @@ export class PipeStock {
   readonly #ready: PipeSet[] = [];
   #made = 0;
   #making: Promise<void> | null = null;
+  #closed = false;
 
   /** @param owner who opens the other ends, when that is not this process's user */
   constructor(folder: string, owner: Owner | null = null) {
@@ -54,8 +55,25 @@ export class PipeStock {
     }
   }
 
-  /** Makes pipes ahead. */
-  fill(): Promise<void> {
+  /**
+   * Makes pipes ahead.
+   *
+   * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE once it is closed
+   */
+  async fill(): Promise<void> {
+    if (this.#closed)
+      throw new MoorageError("ENVIRONMENT_UNAVAILABLE", "Cannot open a shell: the sandbox has ended");
+    await this.#fill();
+  }
+
+  /** Makes no more; resolves when nothing is being made, so that the folder can be removed. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    // Whoever asked for them is told.
+    await this.#making?.catch(() => {});
+  }
+
+  #fill(): Promise<void> {
     this.#making ??= this.#make().finally(() => {
       this.#making = null;
     });

@@ -310,6 +310,7 @@ export class Sandbox {
       }
       await new Promise((resolve) => setTimeout(resolve, 5));
     }
+    await this.#stock.close();
     await rm(this.#options.channel, { recursive: true, force: true });
   }
 
