@@ -56,8 +56,9 @@ async function check(step: Step): Promise<Counts> {
 }
 
 /**
- * @param again whether a test that failed is asked once more, with the machine it then has: here every second test
- *   waits for real processes on two cores. The report still tells which needed it.
+ * @param again whether a test that failed is asked up to twice more, with the machine it then has: here every second
+ *   test waits for real processes on two cores, and one that met the loss of a connection hears of it once again. The
+ *   report still tells which needed it.
  */
 async function project(name: string, folder: string, again: boolean): Promise<Counts> {
   const report = join(folder, `${name}.json`);
@@ -69,7 +70,7 @@ async function project(name: string, folder: string, again: boolean): Promise<Co
       "run",
       `--project=${name}`,
       "--passWithNoTests",
-      ...(again ? ["--retry=1"] : []),
+      ...(again ? ["--retry=2"] : []),
       "--reporter=default",
       "--reporter=json",
       `--outputFile.json=${report}`,
