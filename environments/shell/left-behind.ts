@@ -12,15 +12,22 @@ function holdsStream(pid: number): string {
 
 /**
  * One that ended before it could be looked at may have left a child of its own, which is adopted by then: all who are
- * adopted since and no older than the worker's shell are looked at anew, until none has gone.
+ * adopted since and no older than the worker's shell are looked at anew, until none has gone. One that is about to end
+ * has lost its variables before its children are adopted, so it is waited for.
  */
 function lookAgain(reaper: string, shellPid: number | null): string {
   const since =
     shellPid === null ? "" : `IFS= read -r s </proc/${shellPid}/stat; set -- \${s##*) }; since=\${20:-0}`;
   return `since=0 rounds=0
 ${since}
-while [ "$gone" ] && [ $rounds -lt 10 ]; do
-  gone= rounds=$((rounds + 1)) __moor_a=
+while [ "$gone" ] && [ $rounds -lt 50 ]; do
+  gone= rounds=$((rounds + 1)) __moor_a= was=$dying dying=
+  # It has to get its turn on a busy machine.
+  [ -z "$was" ] || [ $rounds -lt 5 ] || sleep 0.02
+  for p in $was; do
+    { IFS= read -r s </proc/$p/stat; } || continue
+    case \${s##*) } in [ZX]*) ;; *) gone=1 dying="$dying $p" ;; esac
+  done
   ${childrenScript(reaper)}
   for p in $__moor_a; do
     case $known in *" $p "*) continue ;; esac
@@ -32,7 +39,7 @@ while [ "$gone" ] && [ $rounds -lt 10 ]; do
 done`;
 }
 
-/** Shell builtins only: no fork, since this stands between a command's end and its result. */
+/** Shell builtins only, but for a rare wait: no fork, since this stands between a command's end and its result. */
 export async function ownedOrphans(
   system: SystemShell,
   worker: CallWorker,
@@ -42,16 +49,18 @@ export async function ownedOrphans(
   if (orphans.length === 0) return ownOrphans;
   const stream = worker.shellPid;
   const { reaper } = worker.facts;
-  const script = `known=' ${adopted.join(" ")} ' gone=
+  const script = `known=' ${adopted.join(" ")} ' gone= dying=
 look() {
-  found=
+  found= seen=
   { while IFS= read -r l || [ -n "$l" ]; do
+    seen=1
     case $l in *${worker.marker}*) found=1; break;; esac
   done; } </proc/$1/environ
   if [ -z "$found" ]; then
     ${stream === null ? ":" : holdsStream(stream)}
   fi
   if [ "$found" ]; then echo "$1"
+  elif [ -z "$seen" ] && [ -r /proc/$1/environ ]; then gone=1 dying="$dying $1"
   elif IFS= read -r s </proc/$1/stat; then
     case \${s##*) } in [ZX]*) gone=1;; esac
   else gone=1; fi

@@ -422,7 +422,7 @@ unset __moor_e __moor_a __moor_k __moor_l __moor_i __moor_h`;
  * case `afterwards` is to follow.
  */
 export function readyScript(call: Pick<CallScript, "nonce" | "secret" | "reaper">): string {
-  return `{ unset __moor_c __moor_n; ( LC_ALL=C IFS= read -r -N ${call.nonce.length} __moor_n && [[ $__moor_n == ${call.nonce} ]] && IFS= read -r __moor_n && LC_ALL=C IFS= read -r -N "$__moor_n" __moor_c || exit; eval "$__moor_c"
+  return `{ unset __moor_c __moor_n; ( IFS= read -r __moor_n && LC_ALL=C IFS= read -r -N "\${__moor_n#${call.nonce}}" __moor_c || exit; eval "$__moor_c"
 )
 ${endScript(call)}
 ${keepPlaceScript("bash", call.nonce)}

@@ -245,6 +245,7 @@ describe("a worker whose next subshell is forked ahead", () => {
     rig.stream.stdin.write("1000\nthe first half");
     process.kill(pid, "SIGKILL");
     await until(async () => (await carriers(rig.worker.id)).length < 2, "the subshell is gone");
+    rig.stream.stdin.write("and the rest of it");
     const call = rig.call(`: >${file}`, false, null, LONG_STATE);
     expect(await rig.stream.ended).toMatchObject({ exitCode: PLACE_LOST, lost: null });
     rig.letGo();
