@@ -5,6 +5,7 @@ import type Docker from "dockerode";
 import { pack } from "tar-stream";
 import { buildDockerfile } from "./dockerfile.ts";
 import { engineEvents } from "./engine-stream.ts";
+import { findImage } from "./find-image.ts";
 import type { ImageWay } from "./recipe.ts";
 
 /** A registry that has not begun to answer by then is taken as out of reach, milliseconds. */
@@ -19,7 +20,7 @@ export function dockerfileWay(name: string): ImageWay {
     variant: "registry",
     async obstacle(docker, onProgress) {
       const base = baseOf(await dockerfile());
-      if (await isPresent(docker, base)) return null;
+      if (await findImage(docker, base)) return null;
       return pull(docker, base, onProgress);
     },
     async inputs() {
@@ -38,17 +39,6 @@ function baseOf(dockerfile: string): string {
   const base = /^ARG BASE=(\S+)$/m.exec(dockerfile)?.[1];
   if (base === undefined) throw new Error("The Dockerfile names no base: ARG BASE=image is missing");
   return base;
-}
-
-async function isPresent(docker: Docker, image: string): Promise<boolean> {
-  try {
-    await docker.getImage(image).inspect();
-    return true;
-  } catch (error) {
-    // The engine's errors carry the status of the answer.
-    if ((error as { statusCode?: number }).statusCode === 404) return false;
-    throw error;
-  }
 }
 
 /** @returns why the image cannot be had, or null when it is there now */

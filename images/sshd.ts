@@ -7,10 +7,10 @@ import { execFile } from "node:child_process";
 import { readdir, readFile, realpath, stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { promisify } from "node:util";
-import type Docker from "dockerode";
 import { pack } from "tar-stream";
 import { workbenchFromPackages } from "./bootstrap.ts";
 import { buildDockerfile } from "./dockerfile.ts";
+import { findImage } from "./find-image.ts";
 import { findProgram } from "./find-program.ts";
 import { type ImageWay, VARIANT_LABEL } from "./recipe.ts";
 
@@ -38,7 +38,8 @@ export const sshdFromHost: ImageWay = {
     if (process.platform !== "linux") return `this host runs ${process.platform}, not Linux`;
     const missing = [...PROGRAMS, "ldd"].filter((name) => findProgram(name) === null);
     if (missing.length > 0) return `not installed: ${missing.join(", ")}`;
-    return (await variantOf(docker, BASE)) === workbenchFromPackages.variant
+    const base = await findImage(docker, BASE);
+    return base?.Config.Labels?.[VARIANT_LABEL] === workbenchFromPackages.variant
       ? null
       : `${BASE} is missing or has another system than this host`;
   },
@@ -61,17 +62,6 @@ export const sshdFromHost: ImageWay = {
     return buildDockerfile(archive, context);
   },
 };
-
-async function variantOf(docker: Docker, image: string): Promise<string | null> {
-  try {
-    const { Config: config } = await docker.getImage(image).inspect();
-    return config.Labels?.[VARIANT_LABEL] ?? null;
-  } catch (error) {
-    // The engine's errors carry the status of the answer.
-    if ((error as { statusCode?: number }).statusCode === 404) return null;
-    throw error;
-  }
-}
 
 /** Where each file goes, and the host's file that it is. */
 async function hostFiles(): Promise<ReadonlyMap<string, string>> {

@@ -12,6 +12,7 @@ import type { ScriptRequest } from "./backend.ts";
 import { parseExports, parseState } from "./exports.ts";
 import { FILE_LIBRARY } from "./files.ts";
 import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
+import { loginProblem } from "./login.ts";
 import {
   BASH_ONCE_VARIABLES,
   bashOnceArgv,
@@ -101,8 +102,7 @@ export class OneShotShells {
       // A profile that hangs or replaces the shell must not keep the environment from starting.
       if (!(error instanceof MoorageError) || error.details.phase !== "hello") throw error;
       const greeting = await this.#hello(false, limits.openTimeoutMs);
-      const loginProblem = `The login shell's variables could not be read (${error.message}); commands run without them`;
-      return { ...greeting, loginProblem };
+      return { ...greeting, loginProblem: loginProblem(error) };
     }
   }
 

@@ -252,6 +252,11 @@ export function abortedResult(cwd: string): ExecResult {
   };
 }
 
+/** Of a call whose session stays as it was. */
+function nothingKept(result: ExecResult, worker: CallWorker | null): RunOutcome {
+  return { result, dump: null, worker, movedTo: null };
+}
+
 /** The captures of one call, by the name under which a result has them. */
 class Captures {
   readonly #captures: Partial<Record<OutputStream, Capture>>;
@@ -328,23 +333,13 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
       const acquired = await acquireUnlessStopped(host, watcher.fired);
       if (typeof acquired === "string") {
         const result = { ...abortedResult(fromBytes(state.cwd)), aborted: false, [acquired]: true, notes };
-        return {
-          result: { ...result, durationMs: performance.now() - startedAt },
-          dump: null,
-          worker: null,
-          movedTo: null,
-        };
+        return nothingKept({ ...result, durationMs: performance.now() - startedAt }, null);
       }
       notes.push(...acquired.notes);
       const { worker } = acquired;
       if (options.abortSignal?.aborted || request.abortSignals.some(({ aborted }) => aborted)) {
         host.pool.release(worker);
-        return {
-          result: { ...abortedResult(fromBytes(state.cwd)), notes },
-          dump: null,
-          worker,
-          movedTo: null,
-        };
+        return nothingKept({ ...abortedResult(fromBytes(state.cwd)), notes }, worker);
       }
       const captures = new Captures(options, host.outputs);
       let listenerError: unknown = null;
@@ -417,7 +412,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
           processId,
           notes,
         };
-        return { result, dump: null, worker, movedTo: null };
+        return nothingKept(result, worker);
       }
 
       let end: CallEnd | "late";

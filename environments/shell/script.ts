@@ -395,8 +395,8 @@ function epilogue({ shell, calm, dump, restricts }: Ending): string {
 const LISTS_TRAPS = /\btrap[ \t]*(?:-p\b|$|[;&|)}<>\n])/;
 
 /**
- * Statements that gather the children of a process in `__moor_a`. The kernel leaves one out when another is gone in the middle of
- * the list; that other is then missing in the next one, so two equal lists are whole.
+ * Statements that gather the children of a process in `__moor_a`. The kernel leaves one out when another is gone in the
+ * middle of the list; that other is then missing in the next one, so two equal lists are whole.
  */
 export function childrenScript(pid: string): string {
   return `__moor_l=- __moor_k= __moor_i=0; while [ "$__moor_k" != "$__moor_l" ] && [ "$__moor_i" -lt 20 ]; do __moor_l=$__moor_k __moor_k= __moor_i=$((__moor_i + 1)); read -r __moor_k </proc/${pid}/task/${pid}/children; [ "$__moor_k" = "$__moor_l" ] || __moor_a="$__moor_a$__moor_k "; done`;

@@ -137,10 +137,12 @@ export async function mirror(
   hereView.take(hereScan, hereChanged, judge);
   thereView.take(thereScan, thereChanged, judge);
   if (isWhole) {
-    for (const path of [...base.kept.here.keys()])
-      if (!hereView.entries.has(path)) base.learn("here", path, undefined);
-    for (const path of [...base.kept.there.keys()])
-      if (!thereView.entries.has(path)) base.learn("there", path, undefined);
+    for (const [side, { entries }] of [
+      ["here", hereView],
+      ["there", thereView],
+    ] as const)
+      for (const path of [...base.kept[side].keys()])
+        if (!entries.has(path)) base.learn(side, path, undefined);
   }
   const paths = new Set([...hereChanged, ...thereChanged, ...(isWhole ? base.states.keys() : last.open)]);
   const { intent } = base;

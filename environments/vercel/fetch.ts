@@ -105,10 +105,7 @@ async function askAfter(
   const response = await fetch(address, { headers, signal: AbortSignal.timeout(timeoutMs) });
   if (response.status === 404 || response.status === 410) return "gone";
   if (!response.ok) throw new Error(`the server answered ${response.status}`);
-  const known: unknown = await response.json();
-  const command = typeof known === "object" && known !== null && "command" in known ? known.command : null;
-  const isKnown = typeof command === "object" && command !== null && "exitCode" in command;
-  return isKnown && typeof command.exitCode === "number" ? "ended" : "running";
+  return typeof commandOf(await response.json()).exitCode === "number" ? "ended" : "running";
 }
 
 /** An error of this name is the one that the client does not answer by sending again. */
@@ -154,9 +151,14 @@ async function* controlLines(
 }
 
 function commandIdOf(value: unknown): string | null {
+  const { id } = commandOf(value);
+  return typeof id === "string" ? id : null;
+}
+
+/** What a message says of its command. */
+function commandOf(value: unknown): { readonly id?: unknown; readonly exitCode?: unknown } {
   const command = typeof value === "object" && value !== null && "command" in value ? value.command : null;
-  const isTold = typeof command === "object" && command !== null && "id" in command;
-  return isTold && typeof command.id === "string" ? command.id : null;
+  return typeof command === "object" && command !== null ? command : {};
 }
 
 function outputOf(value: unknown): { readonly stream: "stdout" | "stderr"; readonly data: string } | null {

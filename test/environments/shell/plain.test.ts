@@ -1,8 +1,9 @@
 import { execFileSync } from "node:child_process";
 import { describe, expect, it } from "vitest";
 import { isPlain } from "../../../environments/shell/plain.ts";
+import { quote } from "../../../environments/shell/quote.ts";
 import { emptyState } from "../../../environments/shell/state.ts";
-import { randomFrom } from "../tree/picture.ts";
+import { pickerFrom, randomFrom } from "../tree/picture.ts";
 
 const state = emptyState("/");
 
@@ -89,14 +90,13 @@ describe("isPlain()", () => {
 
   it.each(["bash", "sh"] as const)("is right of every mixture of words that %s can run", (shell) => {
     const below = randomFrom(1);
-    const pick = (from: readonly string[]) => from[below(from.length)] ?? "";
+    const pick = pickerFrom(below);
     const commands = new Set<string>();
     while (commands.size < 60) {
       let command = pick(WORDS);
       while (below(10) < 7) command += pick(OPERATORS) + pick(WORDS);
       if (isPlain(command, state)) commands.add(command);
     }
-    const quote = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
     const script = [...commands].map(
       (command) =>
         `( cd /tmp; b=$(${SNAPSHOT[shell]}); eval ${quote(command)} >/dev/null 2>&1 </dev/null; a=$(${SNAPSHOT[shell]}); [ "$b" = "$a" ] || printf '%s\\0' ${quote(command)} )`,

@@ -1,4 +1,5 @@
 /** A server, an account on it and an environment there, for one test. */
+import { chownSync, mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { BaseEnvironment } from "../../../environments/base.ts";
 import { createSshEnvironment, type SshOptions } from "../../../environments/ssh/index.ts";
@@ -62,4 +63,17 @@ export async function makePlace(options: SshdOptions & { readonly shell?: string
       folder[Symbol.dispose]();
     },
   };
+}
+
+/** An environment of a new place, in an empty folder of its account; the place goes with it. */
+export async function makeWorkspacePlace(): Promise<BaseEnvironment> {
+  const place = await makePlace();
+  const { home } = place.account;
+  const workspace = join(home, "work");
+  mkdirSync(workspace);
+  const { uid, gid } = statSync(home);
+  chownSync(workspace, uid, gid);
+  return Object.assign(place.make({ workspace }), {
+    [Symbol.asyncDispose]: () => place[Symbol.asyncDispose](),
+  });
 }

@@ -4,8 +4,9 @@
  */
 import { expect } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
+import { quote } from "../../../environments/shell/quote.ts";
 import { createMoorage } from "../../../src/moorage.ts";
-import { type Picture, pictureOf, quote, randomFrom } from "./picture.ts";
+import { type Picture, pickerFrom, pictureOf, randomFrom } from "./picture.ts";
 
 const NAMES = ["a", "b", "-c", "d e", "ü", "x\ny", ".h"] as const;
 const TARGETS = ["a", "../b", "/nowhere/at/all", "nowhere"] as const;
@@ -23,11 +24,7 @@ export async function checkCheckpointModel(
   { seed, operations }: { readonly seed: number; readonly operations: number },
 ): Promise<void> {
   const random = randomFrom(seed);
-  const pick = <Value>(values: readonly Value[]): Value => {
-    const value = values[random(values.length)];
-    if (value === undefined) throw new RangeError("There is nothing to pick from");
-    return value;
-  };
+  const pick = pickerFrom(random);
   const somewhere = () => Array.from({ length: 1 + random(3) }, () => pick(NAMES)).join("/");
   const change = (): string => {
     const [path, other] = [somewhere(), somewhere()];

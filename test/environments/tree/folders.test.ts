@@ -1,10 +1,10 @@
 /** Mirrors and checkpoints on this machine and on one over SSH. */
-import { chownSync, mkdirSync, mkdtempSync, rmSync, statSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll } from "vitest";
 import { createLocalEnvironment } from "../../../environments/local/index.ts";
-import { makePlace } from "../ssh/places.ts";
+import { makeWorkspacePlace } from "../ssh/places.ts";
 import { canRun, sshdObstacle } from "../ssh/sshd.ts";
 import { describeFolders } from "./folder-cases.ts";
 
@@ -25,16 +25,6 @@ for (const shell of ["bash", "sh"] as const) {
 if (canRun("folders over ssh", sshdObstacle())) {
   describeFolders({
     name: "ssh",
-    create: async () => {
-      const place = await makePlace();
-      const { home } = place.account;
-      const workspace = join(home, "work");
-      mkdirSync(workspace);
-      const { uid, gid } = statSync(home);
-      chownSync(workspace, uid, gid);
-      return Object.assign(place.make({ workspace }), {
-        [Symbol.asyncDispose]: () => place[Symbol.asyncDispose](),
-      });
-    },
+    create: makeWorkspacePlace,
   });
 }

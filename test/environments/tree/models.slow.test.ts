@@ -1,5 +1,5 @@
 /** Long random histories of a two-way mirror and of checkpoints; short ones of mirrors run with the other cases. */
-import { chownSync, mkdirSync, mkdtempSync, realpathSync, rmSync, statSync } from "node:fs";
+import { mkdirSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
@@ -7,7 +7,7 @@ import type { BaseEnvironment } from "../../../environments/base.ts";
 import { createDockerBackend, createDockerEnvironment } from "../../../environments/docker/index.ts";
 import { createLocalEnvironment } from "../../../environments/local/index.ts";
 import { BUSYBOX_IMAGE, WORKBENCH_IMAGE } from "../../host/images.ts";
-import { makePlace } from "../ssh/places.ts";
+import { makeWorkspacePlace } from "../ssh/places.ts";
 import { canRun, sshdObstacle } from "../ssh/sshd.ts";
 import { checkCheckpointModel } from "./checkpoint-model.ts";
 import { checkSyncModel } from "./sync-model.ts";
@@ -67,19 +67,5 @@ for (const [image, seed] of [
 }
 
 if (canRun("models over ssh", sshdObstacle())) {
-  describeModels(
-    "ssh",
-    async () => {
-      const place = await makePlace();
-      const { home } = place.account;
-      const workspace = join(home, "work");
-      mkdirSync(workspace);
-      const { uid, gid } = statSync(home);
-      chownSync(workspace, uid, gid);
-      return Object.assign(place.make({ workspace }), {
-        [Symbol.asyncDispose]: () => place[Symbol.asyncDispose](),
-      });
-    },
-    { sync: [6], checkpoints: [6] },
-  );
+  describeModels("ssh", makeWorkspacePlace, { sync: [6], checkpoints: [6] });
 }

@@ -48,17 +48,21 @@ export function write(path: string, content: string): void {
   writeFileSync(path, content);
 }
 
-/** A word of a shell's. */
-export function quote(text: string): string {
-  return `'${text.replaceAll("'", "'\\''")}'`;
-}
-
 /** Numbers that are the same on every run of a seed, each below the one that is given. */
 export function randomFrom(seed: number): (below: number) => number {
   let state = seed >>> 0 || 1;
   return (below) => {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
     return Math.floor((state / 2 ** 32) * below);
+  };
+}
+
+/** Picks one of several by such numbers. */
+export function pickerFrom(random: (below: number) => number): <Value>(values: readonly Value[]) => Value {
+  return (values) => {
+    const value = values[random(values.length)];
+    if (value === undefined) throw new RangeError("There is nothing to pick from");
+    return value;
   };
 }
 

@@ -6,9 +6,10 @@ import { chmodSync, lstatSync, mkdirSync, renameSync, rmSync, symlinkSync, write
 import { join } from "node:path";
 import { expect } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
+import { quote } from "../../../environments/shell/quote.ts";
 import { mirror, SyncMemory } from "../../../environments/sync/mirror.ts";
 import { bytesOf, showName } from "../../../environments/tree/names.ts";
-import { type Picture, picture, pictureOf, quote, randomFrom } from "./picture.ts";
+import { type Picture, pickerFrom, picture, pictureOf, randomFrom } from "./picture.ts";
 
 const NAMES = ["a", "b c", "-ü", "e'$f"] as const;
 const FOLDERS = ["", "d/ö/"] as const;
@@ -23,11 +24,7 @@ export async function checkSyncModel(
   { seed, operations }: { readonly seed: number; readonly operations: number },
 ): Promise<void> {
   const random = randomFrom(seed);
-  const pick = <Value>(values: readonly Value[]): Value => {
-    const value = values[random(values.length)];
-    if (value === undefined) throw new RangeError("There is nothing to pick from");
-    return value;
-  };
+  const pick = pickerFrom(random);
   const somewhere = () => pick(FOLDERS) + pick(NAMES);
   mkdirSync(join(host, "d/ö"), { recursive: true });
   // A side that is empty would begin anew.
