@@ -9,7 +9,11 @@ import { limits } from "../../src/limits.ts";
 import type { EnvironmentOutputs, LogSlice } from "../base.ts";
 
 /** A flood waits for the disk once in this many bytes, and what came meanwhile is written at once. */
-const WRITE_AHEAD_BYTES = 1_048_576;
+const WRITE_AHEAD_BYTES = 4_194_304;
+/** A flood is written in pieces of this size: each write is a thread's work, and wakes us when it is done, bytes. */
+const WRITE_BYTES = 524_288;
+/** What comes slowly can be read after so long, milliseconds. */
+const WRITE_AFTER_MS = 5;
 
 const ID = /^out_[0-9a-f]{16}$/;
 
@@ -45,6 +49,8 @@ export class Spill {
   #failed: Error | null = null;
   /** One for all who wait. */
   #drain: Promise<void> | null = null;
+  /** Set while what comes is gathered. */
+  #flushing: NodeJS.Timeout | null = null;
 
   constructor(folder: string) {
     this.id = `out_${randomBytes(8).toString("hex")}`;
@@ -87,7 +93,10 @@ export class Spill {
     if (this.#failed || room === 0) return undefined;
     const part = chunk.subarray(0, room);
     this.#bytes += part.length;
-    if (this.#file.write(part)) return undefined;
+    this.#gather();
+    const hasRoom = this.#file.write(part);
+    if (this.#file.writableLength >= WRITE_BYTES) this.#flush();
+    if (hasRoom) return undefined;
     this.#drain ??= new Promise<void>((resolve) => {
       const go = () => {
         this.#file.off("drain", go).off("error", go).off("finish", go);
@@ -101,11 +110,25 @@ export class Spill {
   }
 
   close(): Promise<void> {
+    this.#flush();
     return new Promise((resolve) => {
       if (this.#failed || this.#file.closed) return resolve();
       this.#file.once("error", () => resolve());
       this.#file.end(() => resolve());
     });
+  }
+
+  #gather(): void {
+    if (this.#flushing) return;
+    this.#file.cork();
+    this.#flushing = setTimeout(() => this.#flush(), WRITE_AFTER_MS);
+  }
+
+  #flush(): void {
+    if (!this.#flushing) return;
+    clearTimeout(this.#flushing);
+    this.#flushing = null;
+    this.#file.uncork();
   }
 }
 

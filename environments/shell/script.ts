@@ -446,6 +446,20 @@ export interface CallText {
 /** A longer state is kept in the shell between calls, since it reads its text byte by byte, bytes. */
 const INLINE_STATE_BYTES = 4_096;
 
+/** From this size on it is worth a program to ask for a faster one, bytes. */
+const LARGE_INPUT_BYTES = 1_048_576;
+
+/**
+ * Takes exactly so many bytes from the stream. `head` moves them in small pieces, each a wake-up of who reads it; a `dd`
+ * that can count bytes, as GNU's and BusyBox' can, moves as many as there are.
+ */
+function takeScript(bytes: number): string {
+  const head = `head -c ${bytes}`;
+  if (bytes < LARGE_INPUT_BYTES) return head;
+  const dd = (count: number) => `dd bs=65536 iflag=fullblock,count_bytes count=${count}`;
+  return `{ if ${dd(0)} </dev/null >/dev/null 2>&1; then exec ${dd(bytes)} 2>/dev/null; else exec ${head}; fi; }`;
+}
+
 /** The text of one call. One byte a character. */
 export function callScript(call: CallScript): CallText {
   const { shell, nonce, command, state } = call;
@@ -498,7 +512,7 @@ ${dump ? epilogue(ending) : ""}`;
   const forget = shell === "bash" ? "unset __moor_c __moor_n; " : "";
   // The standard input is asked for before its reader starts: a command that ends at once writes its state beside it,
   // and a frame in the middle of another is lost.
-  const withInput = `printf ${frame(nonce, FRAME.stdin)} >&9; head -c ${call.stdinBytes} | { ( ${body}
+  const withInput = `printf ${frame(nonce, FRAME.stdin)} >&9; ${takeScript(call.stdinBytes ?? 0)} | { ( ${body}
 )
 __moor_e=$?
 cat >/dev/null

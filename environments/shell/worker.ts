@@ -445,9 +445,10 @@ export class Worker implements CallWorker {
     });
 
     // A shell writes its state line by line, and each line would wake us: it is read once the command is over, or
-    // when the command takes longer, before the stream's buffer can fill up.
+    // when the command takes longer, before the stream's buffer can fill up. A standard input is asked for there first.
     const control = this.#stream.stderr;
-    const later = request.separate ? undefined : setTimeout(() => control.resume(), CONTROL_PAUSE_MS);
+    const isReadLater = !request.separate && stdin === null;
+    const later = isReadLater ? setTimeout(() => control.resume(), CONTROL_PAUSE_MS) : undefined;
     const listenAgain = () => {
       clearTimeout(later);
       if (control.isPaused()) control.resume();
@@ -497,7 +498,7 @@ export class Worker implements CallWorker {
         this.#stream.stdin.write(wire(this.facts.shell, setup), "latin1");
         this.#setup = setup;
       }
-      if (!request.separate) control.pause();
+      if (isReadLater) control.pause();
       const message = isReady ? wireReady(nonce, text.call) : wire(this.facts.shell, text.call);
       // A standard input comes in between.
       const end = isReady && stdin === null ? afterwards(nonce) : "";

@@ -47,19 +47,23 @@ export function gatherWrites(transport: Duplex): Writes {
     return hasRoom;
   };
 
-  const count = (pieces: number, callback: (error?: Error | null) => void) => {
-    const end = taken + pieces;
+  const count = (pieces: readonly unknown[], callback: (error?: Error | null) => void) => {
+    const end = taken + pieces.length;
     return (error?: Error | null) => {
       // Of a write that failed the kernel may have taken all but the end.
       taken = error ? end - 1 : end;
       callback(error);
+      if (!error) for (const piece of pieces) giveBack(piece);
     };
   };
   const writeOne = transport._write.bind(transport);
-  transport._write = (chunk, encoding, callback) => writeOne(chunk, encoding, count(1, callback));
+  transport._write = (chunk, encoding, callback) => writeOne(chunk, encoding, count([chunk], callback));
   const writeMany = transport._writev?.bind(transport);
   transport._writev = (chunks, callback) => {
-    const done = count(chunks.length, callback);
+    const done = count(
+      chunks.map(({ chunk }) => chunk),
+      callback,
+    );
     if (writeMany) writeMany(chunks, done);
     else writeOne(Buffer.concat(chunks.map(({ chunk }) => chunk)), "utf8", done);
   };
@@ -71,4 +75,17 @@ export function gatherWrites(transport: Duplex): Writes {
     },
     hasTaken: (position) => !isProof || taken >= position,
   };
+}
+
+/** Below this a packet's memory is not worth the call; what the library writes and keeps is far smaller, bytes. */
+const LARGE_BYTES = 16_384;
+
+/**
+ * Frees a packet's memory once it is sent: left to the collector, each 64 MiB of packets would cost a collection of
+ * everything. A packet is the library's own, made for this one write.
+ */
+function giveBack(piece: unknown): void {
+  if (!(piece instanceof Uint8Array) || !(piece.buffer instanceof ArrayBuffer)) return;
+  if (piece.byteLength < LARGE_BYTES || piece.byteLength !== piece.buffer.byteLength) return;
+  piece.buffer.transfer(0);
 }

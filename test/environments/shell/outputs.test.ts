@@ -3,16 +3,33 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import { Spill } from "../../../environments/shell/outputs.ts";
+import { until } from "../../conformance/support.ts";
 
 it("a spill that is closed lets go of whoever waits for room in it", async () => {
   const folder = await mkdtemp(join(tmpdir(), "moorage-outputs-"));
   try {
     const spill = new Spill(folder);
-    const held = spill.write(Buffer.alloc(1024 * 1024));
+    const held = spill.write(Buffer.alloc(8 * 1024 * 1024));
     expect(held).toBeInstanceOf(Promise);
     await spill.close();
     await held;
     expect(spill.failure).toBeNull();
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
+
+it("what a spill takes can be read soon, also while it is open", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "moorage-outputs-"));
+  try {
+    const spill = new Spill(folder);
+    await spill.opened;
+    for (const piece of ["one ", "two"]) {
+      spill.write(Buffer.from(piece));
+      const path = join(folder, `${spill.id}.log`);
+      await until(async () => (await readFile(path, "utf8")).endsWith(piece), `the file ends in "${piece}"`);
+    }
+    await spill.close();
   } finally {
     await rm(folder, { recursive: true });
   }

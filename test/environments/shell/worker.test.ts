@@ -1,5 +1,6 @@
+import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
-import { readdir, readFile, stat } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { PassThrough } from "node:stream";
 import { describe, expect, it, vi } from "vitest";
@@ -28,11 +29,15 @@ interface Rig {
   ) => Promise<CallEnd & { readonly output: string }>;
 }
 
-function spawnLocal(argv: readonly string[], env: Readonly<Record<string, string>>): Promise<ShellStream> {
-  return spawnStream({ argv, env: { ...env, PATH: process.env.PATH ?? "/usr/bin:/bin" }, cwd: "/" });
+function spawnLocal(
+  argv: readonly string[],
+  env: Readonly<Record<string, string>>,
+  path = process.env.PATH ?? "/usr/bin:/bin",
+): Promise<ShellStream> {
+  return spawnStream({ argv, env: { ...env, PATH: path }, cwd: "/" });
 }
 
-async function openRig(shell: "bash" | "sh"): Promise<Rig> {
+async function openRig(shell: "bash" | "sh", path?: string): Promise<Rig> {
   const streams: ShellStream[] = [];
   const sides: { readonly from: NodeJS.ReadableStream; readonly to: PassThrough }[] = [];
   const worker = await Worker.open({
@@ -41,7 +46,7 @@ async function openRig(shell: "bash" | "sh"): Promise<Rig> {
     library: "",
     login: false,
     open: async (argv, env): Promise<ShellStream> => {
-      const stream = await spawnLocal(argv, env);
+      const stream = await spawnLocal(argv, env, path);
       streams.push(stream);
       const delayed = (from: NodeJS.ReadableStream): PassThrough => {
         const to = new PassThrough();
@@ -150,6 +155,19 @@ describe.each(["bash", "sh"] as const)("a worker of %s", (shell) => {
     const end = await call("printf 'last\\000'; kill -9 $$");
     expect(end).toMatchObject({ kind: "died", signal: "SIGKILL", output: "last\0" });
     await worker.close();
+  });
+
+  it("takes a large stdin exactly where dd cannot count bytes", async () => {
+    const folder = await mkdtemp(`${tmpdir()}/moorage-worker-`);
+    await writeFile(`${folder}/dd`, '#!/bin/sh\necho used >>"${0%/*}/told"; exit 1\n', { mode: 0o755 });
+    const { worker, call } = await openRig(shell, `${folder}:${process.env.PATH}`);
+    const stdin = Buffer.alloc(3_000_001, "0123456789\n");
+    const digest = `${createHash("sha256").update(stdin).digest("hex")}  -\n`;
+    expect(await call("sha256sum", false, stdin)).toMatchObject({ kind: "ended", output: digest });
+    expect(await call("echo next")).toMatchObject({ kind: "ended", output: "next\n" });
+    expect(await readFile(`${folder}/told`, "utf8")).toBe("used\n");
+    await worker.close();
+    await rm(folder, { recursive: true });
   });
 
   it("runs nothing of a stdin the reader of which was ended", async () => {

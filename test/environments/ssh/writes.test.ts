@@ -61,6 +61,19 @@ it("a flood is not gathered until its end", async () => {
   expect(batches).toEqual([4]);
 });
 
+it("the memory of a large packet is free once it is sent, and no other", async () => {
+  const writes = gatherWrites(ours);
+  theirs.resume();
+  const packet = Buffer.alloc(32_768);
+  const small = Buffer.alloc(1_024);
+  const whole = Buffer.alloc(65_536);
+  const part = whole.subarray(0, 32_768);
+  for (const piece of [packet, small, part]) ours.write(piece);
+  expect(packet.byteLength).toBe(32_768);
+  await until(() => writes.hasTaken(writes.position), "the kernel has taken it");
+  expect([packet, small, part].map(({ byteLength }) => byteLength)).toEqual([0, 1_024, 32_768]);
+});
+
 it("what a peer that does not read left in our buffer was provably not sent, when the connection breaks", async () => {
   const writes = gatherWrites(ours);
   ours.write("first");
