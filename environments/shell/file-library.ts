@@ -141,7 +141,7 @@ __moor_read() {
       __moor_fits "$status" "$2"
       __moor_rest "$2"
     }; } <"./$name" || exit
-    if [ "$3" = - ]; then printf '|'; exit 0; fi
+    if [ "$3" = - ]; then printf '|'; return; fi
     [ -n "$__moor_stat_option" ] || __moor_fail NOSTAT
     exec stat -L "$__moor_stat_option" "|$__moor_stat_format" "./$name"
   fi
@@ -272,7 +272,7 @@ __moor_write() {
     cat >"./$2" || __moor_drop "$2"
     [ "$(($(wc -c <"./$2")))" -eq "$7" ] || __moor_drop "$2" SHORT
   fi
-  if [ "$3$4$6" = --- ] && __moor_replace "$PWD" "$2" "$name"; then exit 0; fi
+  if [ "$3$4$6" = --- ] && __moor_replace "$PWD" "$2" "$name"; then return; fi
   if [ -f "./$name" ]; then
     __moor_resemble "$2"
   elif [ "$3" != - ]; then

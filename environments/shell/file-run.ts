@@ -44,10 +44,10 @@ export async function resolvePath(
 
 async function runAbsolute(context: FileContext, request: FileRun, absolute: string): Promise<Buffer> {
   const words = [absolute, ...request.args].map((word) => quote(String(word)));
-  const { exitCode, stdout, stderr } = await context.system.run(
-    `${request.command} ${words.join(" ")}`,
-    request.options,
-  );
+  const { exitCode, stdout, stderr } = await context.system.run(`${request.command} ${words.join(" ")}`, {
+    plain: true,
+    ...request.options,
+  });
   if (exitCode === 0) return stdout;
   const [, code = "", detail = ""] = /^moorage-file ([A-Z]+) (.*)$/m.exec(stderr) ?? [];
   if (code === "DOTS") {

@@ -8,7 +8,8 @@ import type { ShellState } from "./state.ts";
 const WORD = String.raw`(?:[\w./:,@%^+=*?~-]|'[^']*'|"(?:[^"$\x60\\]|\$[A-Za-z_])*"|\$[A-Za-z_])+`;
 /** What is run: no reserved word has other letters, and no assignment lacks its sign. A number may be a descriptor's. */
 const PROGRAM = String.raw`(?!\d+[<>])[\w./+-]+`;
-const REDIRECTION = String.raw`[0-9]?(?:>>|>|<)[ \t]*(?:${WORD}|&[0-9])`;
+/** A number right before a redirection is a descriptor's, and none to redirect to. */
+const REDIRECTION = String.raw`[0-9]?(?:[<>]&[0-9]|(?:>>|>|<)[ \t]*(?!\d+[<>])${WORD})`;
 const SIMPLE = String.raw`[ \t]*(${PROGRAM})(?:[ \t]+${WORD}|[ \t]*${REDIRECTION})*[ \t]*`;
 const FIRST = new RegExp(SIMPLE, "y");
 const OPERATOR = /(?:&&|\|\|?|;|\n)[ \t\n]*/y;

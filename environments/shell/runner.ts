@@ -68,6 +68,8 @@ export interface RunRequest {
   readonly base: string;
   readonly home: string;
   readonly dump: boolean;
+  /** Whether the command is one by `isPlain`. @default false */
+  readonly plain?: boolean;
   /** Abort the call, beside `options.abortSignal`. */
   readonly abortSignals: readonly AbortSignal[];
 }
@@ -353,6 +355,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
         stdin: stdin && stdin.byteLength > 0 ? stdin : null,
         separate: options.output === "separate",
         dump: request.dump,
+        plain: request.plain ?? false,
         onData: (stream, chunk) => {
           const held = captures.push(stream, chunk);
           if (!options.onOutput) return held;

@@ -66,9 +66,12 @@ export function wire(shell: ShellKind, text: string): string {
   return shell === "bash" ? `${text.length}\n${text}` : `${text}\n`;
 }
 
+/** The head of a text for a subshell is of one length, so that it is read at once too. */
+const READY_DIGITS = 10;
+
 /** A text for a subshell of `readyScript`, which drops one that comes too late for it. */
 export function wireReady(nonce: string, text: string): string {
-  return `${nonce}${text.length}\n${text}`;
+  return `${nonce}${String(text.length).padStart(READY_DIGITS)}\n${text}`;
 }
 
 /** Follows what another process than the resident shell reads from its stream: a standard input, a text by `wireReady`. */
@@ -266,6 +269,11 @@ export interface CallScript {
   readonly sound?: boolean;
   /** Whether the text is for the subshell of `readyScript`, in bash. @default false */
   readonly ready?: boolean;
+  /**
+   * Whether a line is known to leave no process in the background of its shell. Its subshell then ends the call itself,
+   * which is sooner than the shell around it hears of the subshell's end. @default false
+   */
+  readonly plain?: boolean;
 }
 
 /** One word on one line: in bash, text after it keeps its line number. */
@@ -317,12 +325,17 @@ function dumpScript(shell: ShellKind, nonce: string, unexported: readonly string
   ].join("; ");
 }
 
-/** Statements that go to the call's folder. */
-function enter(call: CallScript): string[] {
+/**
+ * Statements that go to the call's folder.
+ *
+ * @param told the descriptor of the stream that is told when it cannot be entered
+ */
+function enter(call: CallScript, told: number): string[] {
   const target = word(call.shell, call.cwd);
   const old = call.state.oldCwd === null ? "unset OLDPWD" : `OLDPWD=${word(call.shell, call.state.oldCwd)}`;
   if (call.cwdRequired) {
-    const refuse = (reason: string) => `printf ${frame(call.nonce, FRAME.workdir, reason)} >&9; exit 126`;
+    const refuse = (reason: string) =>
+      `printf ${frame(call.nonce, FRAME.workdir, reason)} >&${told}; exit 126`;
     return [
       `cd -P -- ${target} || { ${refuse("missing")}; }`,
       `case "$PWD" in /proc|/proc/*|/sys|/sys/*|/dev/fd|/dev/fd/*) ${refuse("kernel")};; esac`,
@@ -331,7 +344,7 @@ function enter(call: CallScript): string[] {
     ];
   }
   return [
-    `cd -- ${target} || { set -- ${target}; until cd -- "$1"; do set -- "\${1%/*}"; case $1 in /*) ;; *) cd /; break;; esac; done; set --; printf '\\000${call.nonce}${FRAME.moved}%s\\000${call.nonce};' "$PWD" >&9; }`,
+    `cd -- ${target} || { set -- ${target}; until cd -- "$1"; do set -- "\${1%/*}"; case $1 in /*) ;; *) cd /; break;; esac; done; set --; printf '\\000${call.nonce}${FRAME.moved}%s\\000${call.nonce};' "$PWD" >&${told}; }`,
     old,
   ];
 }
@@ -395,24 +408,43 @@ function epilogue({ shell, calm, dump, restricts }: Ending): string {
 const LISTS_TRAPS = /\btrap[ \t]*(?:-p\b|$|[;&|)}<>\n])/;
 
 /**
- * Statements that gather the children of a process in `__moor_a`. The kernel leaves one out when another is gone in the
- * middle of the list; that other is then missing in the next one, so two equal lists are whole.
+ * Statements that add the children of a process to `__moor_a`. The kernel leaves one out when another is gone in the
+ * middle of the list; that other is then missing in the next one, so two equal lists are whole. The usual case comes
+ * without a loop, since who waits for it has just been forked, and every word costs.
  */
 export function childrenScript(pid: string): string {
-  return `__moor_l=- __moor_k= __moor_i=0; while [ "$__moor_k" != "$__moor_l" ] && [ "$__moor_i" -lt 20 ]; do __moor_l=$__moor_k __moor_k= __moor_i=$((__moor_i + 1)); read -r __moor_k </proc/${pid}/task/${pid}/children; [ "$__moor_k" = "$__moor_l" ] || __moor_a="$__moor_a$__moor_k "; done`;
+  const list = `/proc/${pid}/task/${pid}/children`;
+  return `__moor_k= __moor_l= __moor_i=0; read -r __moor_k <${list}; read -r __moor_l <${list}; __moor_a="$__moor_a$__moor_k "; while [ "$__moor_k" != "$__moor_l" ] && [ "$__moor_i" -lt 20 ]; do __moor_a="$__moor_a$__moor_l " __moor_k=$__moor_l __moor_l= __moor_i=$((__moor_i + 1)); read -r __moor_l <${list}; done`;
+}
+
+type Ends = Pick<CallScript, "nonce" | "secret" | "reaper" | "once">;
+
+/** `printf` with the frame that ends a call. */
+function endFrame({ nonce, secret }: Ends): string {
+  return `printf '\\000${nonce}${FRAME.end}${secret}\\000%s\\000%s\\000%s\\000${nonce};' "$__moor_e" "$__moor_a" "$__moor_h"`;
+}
+
+/** `printf` with the end of a stream that is told nothing more. */
+function streamEndFrame({ nonce, secret }: Ends): string {
+  return `printf '\\000${nonce}${FRAME.end}${secret}\\000${nonce};'`;
+}
+
+/** Ends a call from within its subshell, where the command's streams are the first descriptors. */
+function earlyEndScript(call: CallScript): string {
+  // Of our own scripts nobody asks what they left behind.
+  const look = call.reaper === null || call.sound ? "" : `{ ${childrenScript(call.reaper)}; } 2>/dev/null; `;
+  const errors = call.separate ? `${streamEndFrame(call)} >&2; ` : "";
+  // The user's own IFS may be anything.
+  return `__moor_e=$? __moor_a= __moor_h= IFS=' '; ${look}${errors}${endFrame(call)}`;
 }
 
 /** Ends a call: the exit code with the children of the one who adopts our orphans, and an end on each stream. */
-function endScript({
-  nonce,
-  secret,
-  reaper,
-  once,
-}: Pick<CallScript, "nonce" | "secret" | "reaper" | "once">): string {
+function endScript(call: Ends): string {
+  const { reaper, once } = call;
   // The shell's own stderr goes nowhere, so a list that cannot be read is an empty one.
   const look = reaper === null ? "" : `${childrenScript(reaper)}; `;
-  return `__moor_e=$? __moor_a= __moor_h=; ${look}${once && reaper !== null ? HOLDERS : ""}printf '\\000${nonce}${FRAME.end}${secret}\\000%s\\000%s\\000%s\\000${nonce};' "$__moor_e" "$__moor_a" "$__moor_h" >&8
-printf '\\000${nonce}${FRAME.end}${secret}\\000${nonce};' >&9
+  return `__moor_e=$? __moor_a= __moor_h=; ${look}${once && reaper !== null ? HOLDERS : ""}${endFrame(call)} >&8
+${streamEndFrame(call)} >&9
 unset __moor_e __moor_a __moor_k __moor_l __moor_i __moor_h`;
 }
 
@@ -422,7 +454,7 @@ unset __moor_e __moor_a __moor_k __moor_l __moor_i __moor_h`;
  * case `afterwards` is to follow.
  */
 export function readyScript(call: Pick<CallScript, "nonce" | "secret" | "reaper">): string {
-  return `{ unset __moor_c __moor_n; ( IFS= read -r __moor_n && LC_ALL=C IFS= read -r -N "\${__moor_n#${call.nonce}}" __moor_c || exit; eval "$__moor_c"
+  return `{ unset __moor_c __moor_n; ( LC_ALL=C IFS= read -r -N ${call.nonce.length + READY_DIGITS + 1} __moor_n && __moor_n=\${__moor_n%?} && LC_ALL=C IFS= read -r -N "\${__moor_n#${call.nonce}}" __moor_c || exit; eval "$__moor_c"
 )
 ${endScript(call)}
 ${keepPlaceScript("bash", call.nonce)}
@@ -441,6 +473,8 @@ export interface CallText {
   readonly setup: string | null;
   /** The compound command. */
   readonly call: string;
+  /** Whether all of the call is told on the data stream. */
+  readonly isOneStream: boolean;
 }
 
 /** A longer state is kept in the shell between calls, since it reads its text byte by byte, bytes. */
@@ -465,6 +499,7 @@ export function callScript(call: CallScript): CallText {
   const { shell, nonce, command, state } = call;
   const shellLine = typeof command === "string";
   const dump = call.dump && shellLine;
+  const endsItself = call.plain === true && shellLine && !dump && call.stdinBytes === null && !call.once;
   const ending: Ending = {
     shell,
     calm: calmScript(shell),
@@ -480,7 +515,7 @@ export function callScript(call: CallScript): CallText {
   const defined = isDefining ? define(state).join("; ") : "";
   const inline = exported.length + defined.length <= INLINE_STATE_BYTES;
   const prepare = [
-    ...enter(call),
+    ...enter(call, endsItself ? 8 : 9),
     ...(inline
       ? ["unset __moor_s __moor_d __moor_b", exported]
       : ['eval "$__moor_s"; unset __moor_s __moor_b']),
@@ -494,8 +529,9 @@ export function callScript(call: CallScript): CallText {
   // A function named eval may be kept, one named builtin never is.
   const evaluate = shell === "bash" ? "\\builtin eval" : "eval";
   // A space before a hyphen, lest `eval` take the command for an option.
+  const isSound = call.sound || (endsItself && shell === "bash");
   const line = (text: string) =>
-    call.sound ? text : `${evaluate} ${quote(text.startsWith("-") ? ` ${text}` : text)}`;
+    isSound ? text : `${evaluate} ${quote(text.startsWith("-") ? ` ${text}` : text)}`;
   const run = shellLine
     ? line(command)
     : `${shell === "bash" ? "\\builtin exec" : "exec"} ${quoteAll(command)}`;
@@ -506,9 +542,9 @@ export function callScript(call: CallScript): CallText {
   ].join("; ");
   const mark = `${shell === "bash" ? "\\builtin " : ""}printf ${frame(nonce, FRAME.begun)}`;
   const begin = call.separate ? `${mark}; ${mark} >&2` : mark;
-  const body = `${prepare}; exec >&8 ${errors} 8>&-; ${bringUp && `{ ${bringUp}; } >/dev/null 2>&1; `}${begin}; { ${run}
-} 9>&-
-${dump ? epilogue(ending) : ""}`;
+  const isOneStream = endsItself && !call.separate;
+  const body = `${prepare}; exec >&8 ${errors} 8>&-${isOneStream ? " 9>&-" : ""}; ${bringUp && `{ ${bringUp}; } >/dev/null 2>&1; `}${begin}; ${isOneStream ? run : `{ ${run}\n} 9>&-`}
+${dump ? epilogue(ending) : endsItself ? earlyEndScript(call) : ""}`;
   const forget = shell === "bash" ? "unset __moor_c __moor_n; " : "";
   // The standard input is asked for before its reader starts: a command that ends at once writes its state beside it,
   // and a frame in the middle of another is lost.
@@ -525,5 +561,9 @@ exit $__moor_e
   const text = call.ready
     ? `{ ${forget}${call.stdinBytes === null ? `exec </dev/null || exit; ${body}` : withInput}\n}`
     : `{ ${forget}${subshell}\n${endScript(call)}\n${isFed ? `${keepPlaceScript(shell, nonce)}\n` : ""}}`;
-  return { setup: inline ? null : `__moor_s=${quote(exported)} __moor_d=${quote(defined)}`, call: text };
+  return {
+    setup: inline ? null : `__moor_s=${quote(exported)} __moor_d=${quote(defined)}`,
+    call: text,
+    isOneStream,
+  };
 }

@@ -161,6 +161,7 @@ export class Session implements ShellSession {
       state,
       base: fromBytes(state.cwd),
       dump: !plain,
+      plain,
     });
     if (plain && movedTo !== null) this.#state = { ...state, cwd: movedTo };
     if (!dump || !worker) return result;

@@ -54,6 +54,8 @@ export interface SystemRunOptions {
    * to do it once. Output that `onStdout` has taken cannot be taken back, and then it does not. @default false
    */
   readonly repeatable?: boolean;
+  /** Whether it is known to leave no process in the background of its shell: its end is then told sooner. @default false */
+  readonly plain?: boolean;
   /** @default limits.fileOpTimeoutMs */
   readonly timeoutMs?: number;
   /** On abort the script's tree is ended and ABORTED is thrown. */

@@ -99,6 +99,7 @@ export class ResidentSystemShell implements SystemShell {
       env: new Map(),
       stdin: options.stdin ?? null,
       live: options.live ?? false,
+      plain: options.plain ?? false,
       separate: true,
       dump: false,
       onData: (stream, chunk) => {

@@ -436,7 +436,7 @@ export class Worker implements CallWorker {
       started: false,
     };
     const splitters = { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
-    const open = new Set<string>(["stdout", "stderr"]);
+    const open = new Set<string>(text.isOneStream ? ["stdout"] : ["stdout", "stderr"]);
     // Bytes before are the last ones of what an earlier call left behind and the end of which was already met.
     const begun = new Set<string>();
     let finish: (how: "ended" | "stream") => void = () => {};
@@ -447,7 +447,7 @@ export class Worker implements CallWorker {
     // A shell writes its state line by line, and each line would wake us: it is read once the command is over, or
     // when the command takes longer, before the stream's buffer can fill up. A standard input is asked for there first.
     const control = this.#stream.stderr;
-    const isReadLater = !request.separate && stdin === null;
+    const isReadLater = !request.separate && stdin === null && !text.isOneStream;
     const later = isReadLater ? setTimeout(() => control.resume(), CONTROL_PAUSE_MS) : undefined;
     const listenAgain = () => {
       clearTimeout(later);
@@ -467,7 +467,8 @@ export class Worker implements CallWorker {
       } else if (frame.kind === FRAME.workdir) seen.workdir = first === "kernel" ? "kernel" : "missing";
       else if (frame.kind === FRAME.moved) seen.moved = first;
       else if (frame.kind === FRAME.state) seen.dump = first;
-      else if (frame.kind === FRAME.end && first === secret) {
+      // The shell tells the end once more where the subshell has told it.
+      else if (frame.kind === FRAME.end && first === secret && open.has(stream)) {
         if (stream === "stdout") {
           seen.exitCode = Number(exitCode);
           seen.orphans = pidList(orphans);

@@ -88,6 +88,31 @@ describe("isPlain()", () => {
     expect(isPlain("pwd -P", { ...state, variables: new Map([["POSIXLY_CORRECT", "y"]]) })).toBe(false);
   });
 
+  it("takes only what bash can read as a command of its own", () => {
+    const below = randomFrom(2);
+    const pick = pickerFrom(below);
+    const pieces = [
+      ...WORDS,
+      ..."> >> < & &1 2 12 4> ; | || && ^ , @".split(" "),
+      " ",
+      " ",
+      " ",
+      "\n",
+      "\t",
+      "\r",
+    ];
+    const commands = new Set<string>();
+    while (commands.size < 2_000) {
+      let command = "echo ";
+      while (below(10) < 8) command += pick(pieces);
+      if (isPlain(command, state)) commands.add(command);
+    }
+    const read = `while IFS= read -r -d '' c; do eval "f() { $c
+}" || printf '%s\\0' "$c"; done`;
+    const input = [...commands].map((command) => `${command}\0`).join("");
+    expect(execFileSync("/bin/bash", ["-c", read], { input, encoding: "utf8" })).toBe("");
+  });
+
   it.each(["bash", "sh"] as const)("is right of every mixture of words that %s can run", (shell) => {
     const below = randomFrom(1);
     const pick = pickerFrom(below);

@@ -26,6 +26,7 @@ interface Rig {
     separate?: boolean,
     stdin?: Uint8Array | null,
     state?: ShellState,
+    plain?: boolean,
   ) => Promise<CallEnd & { readonly output: string }>;
 }
 
@@ -68,7 +69,7 @@ async function openRig(shell: "bash" | "sh", path?: string): Promise<Rig> {
     letGo: () => {
       for (const { from, to } of sides) from.pipe(to);
     },
-    call: async (command, separate = false, stdin = null, state = emptyState("/")) => {
+    call: async (command, separate = false, stdin = null, state = emptyState("/"), plain = false) => {
       const chunks: Buffer[] = [];
       const end = await worker.run({
         command,
@@ -79,6 +80,7 @@ async function openRig(shell: "bash" | "sh", path?: string): Promise<Rig> {
         stdin,
         separate,
         dump: false,
+        plain,
         onData: (_stream, chunk) => void chunks.push(chunk),
       });
       return { ...end, output: Buffer.concat(chunks).toString() };
@@ -154,6 +156,42 @@ describe.each(["bash", "sh"] as const)("a worker of %s", (shell) => {
     const { worker, call } = await openRig(shell);
     const end = await call("printf 'last\\000'; kill -9 $$");
     expect(end).toMatchObject({ kind: "died", signal: "SIGKILL", output: "last\0" });
+    await worker.close();
+  });
+
+  it.each([
+    ["merged", false],
+    ["apart", true],
+  ] as const)(
+    "hears of a plain command's end before its shell does, with streams %s",
+    async (_title, separate) => {
+      const { worker, call } = await openRig(shell);
+      const fifo = `${tmpdir()}/${token()}`;
+      await call(`mkfifo ${fifo}`);
+      for (const round of ["first", "next"]) {
+        const running = call(`cat ${fifo} /nowhere`, separate, null, emptyState("/"), true);
+        await until(async () => (await carriers(worker.id)).length === 3, "the command runs");
+        // The shell around it does nothing until it is told to.
+        process.kill(worker.facts.pid, "SIGSTOP");
+        await writeFile(fifo, `${round}\n`);
+        const end = await running;
+        process.kill(worker.facts.pid, "SIGCONT");
+        expect(end).toMatchObject({ kind: "ended", exitCode: 1, restored: true });
+        expect(end.output).toMatch(new RegExp(`^${round}\ncat: .*/nowhere.*\n$`));
+      }
+      expect(await call("echo usual; exit 4", separate)).toMatchObject({ exitCode: 4, output: "usual\n" });
+      await rm(fifo);
+      await worker.close();
+    },
+  );
+
+  it("hears of a plain command's end from the shell when the subshell was killed", async () => {
+    const { worker, call } = await openRig(shell);
+    const running = call("sleep 1000", false, null, emptyState("/"), true);
+    await until(async () => (await carriers(worker.id)).length === 3, "the command runs");
+    for (const pid of await carriers(worker.id)) if (pid !== worker.facts.pid) process.kill(pid, "SIGKILL");
+    expect(await running).toMatchObject({ kind: "ended", exitCode: 137, restored: true, output: "" });
+    expect(await call("echo next")).toMatchObject({ kind: "ended", output: "next\n" });
     await worker.close();
   });
 
