@@ -1,5 +1,6 @@
 /** ProxyJump and agents against real servers, configured as a user would. */
 import { execFileSync, spawn } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -70,6 +71,13 @@ describe.runIf(canRun("ssh hops", sshdObstacle("/usr/bin/ssh-agent")))("a route 
       expect(await environment.exec("whoami; echo $SSH_CONNECTION")).toMatchObject({
         output: expect.stringMatching(new RegExp(`^${name}\n.* ${target.port}\n$`)),
       });
+      // A packet is written twice on its way, and what it was made in is used again.
+      const stdin = randomBytes(8_000_003);
+      const digest = createHash("sha256").update(stdin).digest("hex");
+      expect(await environment.exec("tee copy | sha256sum; sha256sum <copy", { stdin })).toMatchObject({
+        output: `${digest}  -\n${digest}  -\n`,
+      });
+      expect((await environment.files.readFile("copy")).bytes.equals(stdin)).toBe(true);
       expect(place.sshd.log).toContain(`Accepted publickey for ${name}`);
       expect(await environment.health()).toMatchObject({ healthy: true });
     }
