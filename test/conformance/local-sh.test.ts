@@ -1,4 +1,4 @@
-/** The areas that take long are asked of bash in the ordinary run, and of this shell by the slow suite. */
+/** The areas that take long are asked of this shell by the slow suite. */
 import { QUICK_AREAS } from "./areas.ts";
 import { describeLocal } from "./local.ts";
 

@@ -288,7 +288,7 @@ describe("checkpoints", () => {
     }
   });
 
-  it("keeps the store within its cap, and the newest checkpoint (CP-20)", async () => {
+  it("keeps the store within its cap, and the newest checkpoint (CP-20)", { tags: ["slow"] }, async () => {
     await using f = await fixture({ maxStoreBytes: 8_000_000 });
     let last: unknown;
     for (let round = 0; round < 12; round += 1) {
@@ -303,7 +303,9 @@ describe("checkpoints", () => {
     expect(statSync(f.at("r")).size).toBe(1_000_000);
   });
 
-  it("forgets a hundred folders that are gone, with their contents, and keeps the rest (CP-20)", async () => {
+  it("forgets a hundred folders that are gone, with their contents, and keeps the rest (CP-20)", {
+    tags: ["slow"],
+  }, async () => {
     await using f = await fixture();
     writeFileSync(f.at("a"), "mine");
     const mine = await f.call("write_file", { path: "a", content: "new" });
@@ -431,7 +433,7 @@ describe("checkpoints", () => {
     expect(readFileSync(f.at("b"), "utf8")).toBe("2\n");
   });
 
-  it("two runtimes on one folder lose no checkpoint (CP-21)", async () => {
+  it("two runtimes on one folder lose no checkpoint (CP-21)", { tags: ["slow"] }, async () => {
     await using one = await fixture();
     await using two = await fixture({}, one);
     const writes = (f: Fixture, name: string) =>
@@ -446,7 +448,9 @@ describe("checkpoints", () => {
     expect(await one.moorage.checkpoints.list()).toHaveLength(50);
   });
 
-  it("lists checkpoints of a folder also when it is reached through a link (CP-19)", async () => {
+  it("lists checkpoints of a folder also when it is reached through a link (CP-19)", {
+    tags: ["slow"],
+  }, async () => {
     await using f = await fixture();
     await f.call("write_file", { path: "sub/a", content: "1" });
     const link = join(base, "link");

@@ -144,7 +144,7 @@ describe("moor exec", () => {
     expect(pidsOf(marker)).toEqual([]);
   });
 
-  it("waits for a slow reader instead of filling its memory", async () => {
+  it("waits for a slow reader instead of filling its memory", { tags: ["slow"] }, async () => {
     const child = startMoor(["exec", "-e", "local", "--", "head", "-c", "150000000", "/dev/zero"], {
       env: privateHome(),
     });

@@ -179,7 +179,9 @@ describeWithEngine("a docker environment", () => {
     });
   });
 
-  it("answers a fork bomb with a timeout, and goes on with the same files (SH-46)", async () => {
+  it("answers a fork bomb with a timeout, and goes on with the same files (SH-46)", {
+    tags: ["slow"],
+  }, async () => {
     // Half of the small machines that this runs on, lest the tests beside it starve.
     const backend = createDockerBackend({ image: WORKBENCH_IMAGE, pidsLimit: 80, cpus: 1 });
     const environment = createShellEnvironment(backend, { stateDir });
@@ -199,7 +201,9 @@ describeWithEngine("a docker environment", () => {
     for (const note of [...bomb.notes, ...next.notes]) expect(note).toMatch(/was started anew/);
   });
 
-  it("starts what is full of processes anew where a plain sh runs the commands too", async () => {
+  it("starts what is full of processes anew where a plain sh runs the commands too", {
+    tags: ["slow"],
+  }, async () => {
     const backend = createDockerBackend({ image: BUSYBOX_IMAGE, pidsLimit: 40, cpus: 1 });
     const environment = createShellEnvironment(backend, { stateDir });
     await using _ = environment;
@@ -268,7 +272,7 @@ describeWithEngine("a docker environment", () => {
     expect(await session.exec("echo next")).toMatchObject({ exitCode: 0, output: "next\n" });
   });
 
-  it("goes on with the same files after files in memory reached the limit", async () => {
+  it("goes on with the same files after files in memory reached the limit", { tags: ["slow"] }, async () => {
     const backend = createDockerBackend({ image: WORKBENCH_IMAGE, memory: "64m", shmSize: "1g" });
     await using environment = createShellEnvironment(backend, { stateDir });
     const session = await environment.openSession();
@@ -392,7 +396,9 @@ describeWithEngine("streams of a container", () => {
     }
   });
 
-  it("outlive a silent command also where half-closed connections are dropped (DK-10)", async () => {
+  it("outlive a silent command also where half-closed connections are dropped (DK-10)", {
+    tags: ["slow"],
+  }, async () => {
     await using proxy = await tcpProxy({ dropsHalfClosed: true });
     const { environment, backend } = make({ endpoint: proxy.endpoint });
     try {
@@ -407,7 +413,7 @@ describeWithEngine("streams of a container", () => {
     }
   });
 
-  it("leave no socket behind, also after many", async () => {
+  it("leave no socket behind, also after many", { tags: ["slow"] }, async () => {
     const { backend } = make({ pidsLimit: 2_000 });
     await backend.start(() => {});
     const sockets = () => process.getActiveResourcesInfo().filter((name) => name === "PipeWrap").length;

@@ -135,7 +135,7 @@ describe.runIf(canRun("ssh limits", sshdObstacle()))("a server", () => {
     expect(outputs.map(({ output }) => output)).toEqual(outputs.map((_, count) => `${count}\n`));
   });
 
-  it("is left without a socket, a connection or a process", async () => {
+  it("is left without a socket, a connection or a process", { tags: ["slow"], timeout: 60_000 }, async () => {
     await using place = await makePlace();
     const before = openSockets();
     const environment = place.make();
@@ -151,7 +151,7 @@ describe.runIf(canRun("ssh limits", sshdObstacle()))("a server", () => {
     expect(openSockets()).toBe(before);
     const left = () => processesWith(`MOORAGE_WORKER=${environment.id}.`);
     await until(() => left().length === 0, "shells whose connection is gone have ended");
-  }, 60_000);
+  });
 
   it("that lets nobody have a session is told so", async () => {
     await using place = await makePlace({ config: ["MaxSessions 0"] });
