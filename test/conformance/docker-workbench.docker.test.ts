@@ -1,5 +1,5 @@
 /** An image with bash and the usual programs. What takes long and is no affair of an engine is asked by the slow suite. */
-import { ORDINARY_AREAS } from "./areas.ts";
+import { CONTAINER_AREAS } from "./areas.ts";
 import { describeDocker, WORKBENCH } from "./docker.ts";
 
-describeDocker({ ...WORKBENCH, areas: ORDINARY_AREAS });
+describeDocker({ ...WORKBENCH, areas: CONTAINER_AREAS });

@@ -1,4 +1,4 @@
-import { areasWithout, ORDINARY_AREAS } from "./areas.ts";
+import { areasWithout, CONTAINER_AREAS } from "./areas.ts";
 import { describeDocker, WORKBENCH } from "./docker.ts";
 
-describeDocker({ ...WORKBENCH, areas: areasWithout(ORDINARY_AREAS) });
+describeDocker({ ...WORKBENCH, areas: areasWithout(CONTAINER_AREAS) });

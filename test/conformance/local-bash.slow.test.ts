@@ -1,4 +1,4 @@
-import { areasWithout, ORDINARY_AREAS } from "./areas.ts";
+import { areasWithout, BASH_AREAS } from "./areas.ts";
 import { describeLocal } from "./local.ts";
 
-describeLocal("bash", areasWithout(ORDINARY_AREAS));
+describeLocal("bash", areasWithout(BASH_AREAS));

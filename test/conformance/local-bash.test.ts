@@ -1,5 +1,5 @@
 /** This machine's bash. Its processes, files and trees have tests of their own; the suite's are asked by the slow one. */
-import { ORDINARY_AREAS } from "./areas.ts";
+import { BASH_AREAS } from "./areas.ts";
 import { describeLocal } from "./local.ts";
 
-describeLocal("bash", ORDINARY_AREAS);
+describeLocal("bash", BASH_AREAS);

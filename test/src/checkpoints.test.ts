@@ -155,7 +155,9 @@ describe("checkpoints", () => {
     expect(picture(f.workspace)).toEqual({});
   });
 
-  it("a file beyond the size cap is listed, and neither changed nor removed (CP-11)", async () => {
+  it("a file beyond the size cap is listed, and neither changed nor removed (CP-11)", {
+    tags: ["slow"],
+  }, async () => {
     await using f = await fixture({ maxFileBytes: 1_000_000 });
     writeFileSync(f.at("data.bin"), Buffer.alloc(2_000_000));
     writeFileSync(f.at("a.txt"), "a");
@@ -255,7 +257,9 @@ describe("checkpoints", () => {
     expect(after.ext).toBe("-> /etc");
   });
 
-  it("never runs git, so neither a user's settings, nor their absence, nor a lock stops it (CP-01, CP-02, CP-04, CP-09)", async () => {
+  it("never runs git, so neither a user's settings, nor their absence, nor a lock stops it (CP-01, CP-02, CP-04, CP-09)", {
+    tags: ["slow"],
+  }, async () => {
     const programs = mkdtempSync(join(base, "programs-"));
     const home = mkdtempSync(join(base, "home-"));
     const ran = join(programs, "ran");
@@ -344,7 +348,9 @@ describe("checkpoints", () => {
     expect(readFileSync(f.at("a"), "utf8")).toBe("mine");
   });
 
-  it("does not prune what is being restored, though the present makes the store too full", async () => {
+  it("does not prune what is being restored, though the present makes the store too full", {
+    tags: ["slow"],
+  }, async () => {
     await using f = await fixture({ maxStoreBytes: 3_500_000 });
     writeFileSync(f.at("old"), Buffer.alloc(1_500_000, "old"));
     const { id } = await f.moorage.checkpoints.create(f.moorage.environment());
@@ -385,7 +391,9 @@ describe("checkpoints", () => {
     expect(readdirSync(join(stateDir, "checkpoints")).some((name) => name.includes("damaged"))).toBe(true);
   });
 
-  it("stores a person's own files first where time is short, and tells each reason for what is left out", async () => {
+  it("stores a person's own files first where time is short, and tells each reason for what is left out", {
+    tags: ["slow"],
+  }, async () => {
     await using f = await fixture({ maxFileBytes: 6_000_000, budgetMs: 600_000 });
     const write = (path: string, bytes: Buffer | string): void => {
       mkdirSync(join(f.workspace, path, ".."), { recursive: true });
@@ -506,7 +514,9 @@ describe("checkpoints", () => {
     expect(readdirSync(outside)).toEqual(["t"]);
   });
 
-  it("restores a file that a call changed outside of the workspace, and a link that it replaced", async () => {
+  it("restores a file that a call changed outside of the workspace, and a link that it replaced", {
+    tags: ["slow"],
+  }, async () => {
     await using f = await fixture();
     const outside = join(base, "outside.txt");
     writeFileSync(outside, "1");
@@ -534,6 +544,7 @@ describe("checkpoints", () => {
     ],
   ])(
     "leaves files outside of the workspace to the environment that they are of: %s",
+    { tags: ["slow"] },
     async (_, origin, reason) => {
       const stateDir = join(base, `s${count++}`);
       const outside = realpathSync(mkdtempSync(join(base, "outside-")));

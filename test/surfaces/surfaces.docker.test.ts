@@ -127,7 +127,9 @@ describe("moor doctor", () => {
     expect(findings.tools.every(({ works }: { works: boolean }) => works)).toBe(true);
   });
 
-  it("and moor tools show no tool of an environment that cannot start, but why", async () => {
+  it("and moor tools show no tool of an environment that cannot start, but why", {
+    tags: ["slow"],
+  }, async () => {
     const words = ["-e", "docker:moorage/no-such-image?pull=never", "--json"];
     const reason = expect.stringContaining('there is no image "moorage/no-such-image"');
     const { stdout } = await moor(["doctor", ...words], { env: privateHome() });

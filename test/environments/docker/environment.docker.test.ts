@@ -232,7 +232,9 @@ describeWithEngine("a docker environment", () => {
     expect((await environment.exec("echo back")).output).toBe("back\n");
   });
 
-  it("tells a paused container in time, runs nothing later, and removes it all the same (DK-21, DK-22)", async () => {
+  it("tells a paused container in time, runs nothing later, and removes it all the same (DK-21, DK-22)", {
+    tags: ["slow"],
+  }, async () => {
     const { backend, environment } = make();
     const session = await environment.openSession();
     await session.exec("true");
@@ -476,7 +478,7 @@ describeWithEngine("orphans", () => {
     expect(await exists(survivor.id)).toBe(false);
   });
 
-  it("that were to be kept wait for the next environment of their id", async () => {
+  it("that were to be kept wait for the next environment of their id", { tags: ["slow"] }, async () => {
     const id = `kept-${process.pid}`;
     const first = make({ id, keep: true });
     await first.environment.exec("echo here > /workspace/file");
@@ -507,7 +509,9 @@ describeWithEngine("an attached container", () => {
     expect(Processes.map((process: string[]) => process.at(-1))).toEqual(["sleep 600"]);
   });
 
-  it("has checkpoints of a host's folder only where its workspace is that folder", async () => {
+  it("has checkpoints of a host's folder only where its workspace is that folder", {
+    tags: ["slow"],
+  }, async () => {
     const folder = realpathSync(mkdtempSync(join(tmpdir(), "moorage-bind-")));
     await using box = await foreign(BUSYBOX_IMAGE, [`${folder}:/data`]);
     await using checkpoints = new Checkpoints(mkdtempSync(join(stateDir, "checkpoints-")));
@@ -528,7 +532,7 @@ describeWithEngine("an attached container", () => {
     }
   });
 
-  it("is told when it is paused, gone or not there", async () => {
+  it("is told when it is paused, gone or not there", { tags: ["slow"] }, async () => {
     await using box = await foreign();
     await docker.getContainer(box.id).pause();
     const startedAt = performance.now();
@@ -549,7 +553,9 @@ describeWithEngine("an attached container", () => {
 });
 
 describeWithEngine("a pool", () => {
-  it("hands out started containers faster than a cold start, and leaves none", async () => {
+  it("hands out started containers faster than a cold start, and leaves none", {
+    tags: ["slow"],
+  }, async () => {
     const options = { image: BUSYBOX_IMAGE };
     await using pool = new DockerPool(options, 2);
     const first = async (more: DockerOptions) => {

@@ -198,7 +198,9 @@ export function describeProcesses(kind: TestShell): void {
       await expect(later.get("pro")).rejects.toMatchObject({ code: "PROCESS_MISSING" });
     });
 
-    it("start() gives the command its own signals, group and plain environment", async () => {
+    it("start() gives the command its own signals, group and plain environment", {
+      tags: ["slow"],
+    }, async () => {
       await using place = await createPlace(kind);
       const process = await place.processes.start(
         "trap 'echo int; exit 3' INT; trap 'echo hup' HUP; ls -l /proc/$$/fd | grep -c '/done\\|/ready'; env | grep -c MOORAGE; umask; echo ready; while :; do sleep 0.05; done",
@@ -226,7 +228,7 @@ export function describeProcesses(kind: TestShell): void {
       expect(await logText(odd)).toBe("a'b\nc \\ $HOME é");
     });
 
-    it("an exit code outlives `kill 0`, and a shell that kills itself", async () => {
+    it("an exit code outlives `kill 0`, and a shell that kills itself", { tags: ["slow"] }, async () => {
       await using place = await createPlace(kind);
       for (const [command, exitCode] of [
         ["kill 0; sleep 5", 143],
@@ -479,7 +481,9 @@ export function describeProcesses(kind: TestShell): void {
       expect(lines).toContain("got hey");
     });
 
-    it("a terminal ends with its command, also while a child holds it, and on kill() with a pager", async () => {
+    it("a terminal ends with its command, also while a child holds it, and on kill() with a pager", {
+      tags: ["slow"],
+    }, async () => {
       await using place = await createPlace(kind);
       const seconds = uniqueSeconds();
       const leaving = await place.processes.start(`sleep ${seconds} & echo left`, { pty: true });

@@ -7,10 +7,8 @@ import {
   surviveShortProcesses,
 } from "./process-cases.ts";
 
-for (const kind of ["dash", "busybox"] as const) {
-  describeProcesses(kind);
-  describeJoinedWaits(kind);
-}
+for (const kind of ["dash", "busybox"] as const) describeProcesses(kind);
+for (const kind of ["bash", "dash", "busybox"] as const) describeJoinedWaits(kind);
 
 describeBounds();
 

@@ -1,5 +1,4 @@
 /** Processes of bash; through the other shells, in number and at their bounds they are a part of the slow tests. */
-import { describeJoinedWaits, describeProcesses } from "./process-cases.ts";
+import { describeProcesses } from "./process-cases.ts";
 
 describeProcesses("bash");
-describeJoinedWaits("bash");
