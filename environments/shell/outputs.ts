@@ -1,17 +1,16 @@
 /** Full outputs of commands on the host, for the part that a capture left out and for commands that went on. */
 import { randomBytes } from "node:crypto";
-import { createWriteStream, type WriteStream } from "node:fs";
-import { open, readdir, rm, stat } from "node:fs/promises";
+import { type FileHandle, open, readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
 import { makePrivateFolder } from "../../src/folders.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentOutputs, LogSlice } from "../base.ts";
 
-/** A flood waits for the disk once in this many bytes, and what came meanwhile is written at once. */
-const WRITE_AHEAD_BYTES = 4_194_304;
-/** A flood is written in pieces of this size: each write is a thread's work, and wakes us when it is done, bytes. */
-const WRITE_BYTES = 524_288;
+/** A flood waits for the disk while it has so much to write, bytes. */
+const WRITE_AHEAD_BYTES = 1_048_576;
+/** What comes fast is written in pieces of this size: each write is a thread's turn, and wakes us when it is done, bytes. */
+const WRITE_BYTES = 262_144;
 /** What comes slowly can be read after so long, milliseconds. */
 const WRITE_AFTER_MS = 5;
 
@@ -42,29 +41,27 @@ export class Spill {
   readonly id: string;
   /** Resolves once it can be read, or cannot be made. */
   readonly opened: Promise<void>;
-  readonly #file: WriteStream;
+  #file: FileHandle | null = null;
   #bytes = 0;
   #maxBytes: number = limits.spillMaxBytes;
   #truncated = false;
   #failed: Error | null = null;
-  /** One for all who wait. */
-  #drain: Promise<void> | null = null;
-  /** Set while what comes is gathered. */
-  #flushing: NodeJS.Timeout | null = null;
+  /** What the disk has not been given yet. */
+  #pieces: Uint8Array[] = [];
+  #pieceBytes = 0;
+  #writing: Promise<void> | null = null;
+  #timer: NodeJS.Timeout | null = null;
+  /** One for all who wait for room. */
+  #room: PromiseWithResolvers<void> | null = null;
 
   constructor(folder: string) {
     this.id = `out_${randomBytes(8).toString("hex")}`;
-    this.#file = createWriteStream(join(folder, `${this.id}.log`), {
-      flags: "wx",
-      mode: 0o600,
-      highWaterMark: WRITE_AHEAD_BYTES,
-    });
-    this.#file.on("error", (error) => {
-      this.#failed = error;
-    });
-    this.opened = new Promise((resolve) => {
-      this.#file.once("open", () => resolve()).once("error", () => resolve());
-    });
+    this.opened = open(join(folder, `${this.id}.log`), "wx", 0o600).then(
+      (file) => {
+        this.#file = file;
+      },
+      (error: unknown) => this.#fail(error),
+    );
   }
 
   get bytes(): number {
@@ -93,42 +90,71 @@ export class Spill {
     if (this.#failed || room === 0) return undefined;
     const part = chunk.subarray(0, room);
     this.#bytes += part.length;
-    this.#gather();
-    const hasRoom = this.#file.write(part);
-    if (this.#file.writableLength >= WRITE_BYTES) this.#flush();
-    if (hasRoom) return undefined;
-    this.#drain ??= new Promise<void>((resolve) => {
-      const go = () => {
-        this.#file.off("drain", go).off("error", go).off("finish", go);
-        this.#drain = null;
-        resolve();
-      };
-      // A file that is ended tells of no more room.
-      this.#file.once("drain", go).once("error", go).once("finish", go);
+    this.#pieces.push(part);
+    this.#pieceBytes += part.length;
+    if (this.#pieceBytes >= WRITE_BYTES) void this.#flush();
+    else this.#timer ??= setTimeout(() => void this.#flush(), WRITE_AFTER_MS);
+    if (this.#pieceBytes < WRITE_AHEAD_BYTES) return undefined;
+    this.#room ??= Promise.withResolvers();
+    return this.#room.promise;
+  }
+
+  async close(): Promise<void> {
+    await this.#flush();
+    const file = this.#file;
+    this.#file = null;
+    await file?.close().catch((error: unknown) => this.#fail(error));
+  }
+
+  /** Resolves when all that was taken is written, or cannot be; never rejects. */
+  #flush(): Promise<void> {
+    if (this.#timer) clearTimeout(this.#timer);
+    this.#timer = null;
+    this.#writing ??= this.#writeAll().finally(() => {
+      this.#writing = null;
     });
-    return this.#drain;
+    return this.#writing;
   }
 
-  close(): Promise<void> {
-    this.#flush();
-    return new Promise((resolve) => {
-      if (this.#failed || this.#file.closed) return resolve();
-      this.#file.once("error", () => resolve());
-      this.#file.end(() => resolve());
-    });
+  async #writeAll(): Promise<void> {
+    await this.opened;
+    while (this.#file && !this.#failed && this.#pieces.length > 0) {
+      const pieces = this.#pieces;
+      this.#pieces = [];
+      this.#pieceBytes = 0;
+      // What comes meanwhile fills the next write.
+      this.#makeRoom();
+      try {
+        await writePieces(this.#file, pieces);
+      } catch (error) {
+        this.#fail(error);
+      }
+    }
   }
 
-  #gather(): void {
-    if (this.#flushing) return;
-    this.#file.cork();
-    this.#flushing = setTimeout(() => this.#flush(), WRITE_AFTER_MS);
+  #makeRoom(): void {
+    this.#room?.resolve();
+    this.#room = null;
   }
 
-  #flush(): void {
-    if (!this.#flushing) return;
-    clearTimeout(this.#flushing);
-    this.#flushing = null;
-    this.#file.uncork();
+  #fail(error: unknown): void {
+    this.#failed ??= error instanceof Error ? error : new Error(String(error));
+    this.#pieces = [];
+    this.#pieceBytes = 0;
+    this.#makeRoom();
+  }
+}
+
+/** The kernel takes so many pieces in one call. */
+const PIECES_MAX = 1_024;
+
+async function writePieces(file: FileHandle, pieces: readonly Uint8Array[]): Promise<void> {
+  for (let from = 0; from < pieces.length; from += PIECES_MAX) {
+    const some = pieces.slice(from, from + PIECES_MAX);
+    const bytes = some.reduce((sum, { length }) => sum + length, 0);
+    const { bytesWritten } = await file.writev(some);
+    // A full disk takes a part; the next attempt says why it takes no more.
+    if (bytesWritten < bytes) await file.writeFile(Buffer.concat(some).subarray(bytesWritten));
   }
 }
 
@@ -169,7 +195,7 @@ export class OutputStore implements EnvironmentOutputs {
       new MoorageError("PROCESS_MISSING", `Cannot read output "${id}": there is no such output`);
     if (!ID.test(id)) throw missing();
     const { maxBytes = 65_536 } = options;
-    let file: Awaited<ReturnType<typeof open>>;
+    let file: FileHandle;
     try {
       file = await open(join(this.#folder, `${id}.log`), "r");
     } catch (error) {
