@@ -50,6 +50,7 @@ export class Spill {
   #pieces: Uint8Array[] = [];
   #pieceBytes = 0;
   #writing: Promise<void> | null = null;
+  #closed = false;
   #timer: NodeJS.Timeout | null = null;
   /** One for all who wait for room. */
   #room: PromiseWithResolvers<void> | null = null;
@@ -87,7 +88,7 @@ export class Spill {
   write(chunk: Uint8Array): void | Promise<void> {
     const room = Math.max(0, this.#maxBytes - this.#bytes);
     if (chunk.length > room) this.#truncated = true;
-    if (this.#failed || room === 0) return undefined;
+    if (this.#failed || this.#closed || room === 0) return undefined;
     const part = chunk.subarray(0, room);
     this.#bytes += part.length;
     this.#pieces.push(part);
@@ -99,7 +100,9 @@ export class Spill {
     return this.#room.promise;
   }
 
+  /** What comes later is dropped. Idempotent, never rejects. */
   async close(): Promise<void> {
+    this.#closed = true;
     await this.#flush();
     const file = this.#file;
     this.#file = null;
@@ -110,9 +113,7 @@ export class Spill {
   #flush(): Promise<void> {
     if (this.#timer) clearTimeout(this.#timer);
     this.#timer = null;
-    this.#writing ??= this.#writeAll().finally(() => {
-      this.#writing = null;
-    });
+    this.#writing ??= this.#writeAll();
     return this.#writing;
   }
 
@@ -130,6 +131,7 @@ export class Spill {
         this.#fail(error);
       }
     }
+    this.#writing = null;
   }
 
   #makeRoom(): void {

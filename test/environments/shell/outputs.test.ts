@@ -35,6 +35,27 @@ it("what a spill takes can be read soon, also while it is open", async () => {
   }
 });
 
+it("a spill keeps many pieces in their order, and takes none after its end", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "moorage-outputs-"));
+  try {
+    const spill = new Spill(folder);
+    const pieces = Array.from({ length: 5_000 }, (_, index) => `${index} ${"x".repeat(index % 700)}\n`);
+    for (const piece of pieces) await spill.write(Buffer.from(piece));
+    await Promise.all([spill.close(), spill.close()]);
+    expect(spill.write(Buffer.alloc(4 * 1024 * 1024))).toBeUndefined();
+    expect(await readFile(join(folder, `${spill.id}.log`), "utf8")).toBe(pieces.join(""));
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
+
+it("a spill for which there is no folder holds nobody back, and says why", async () => {
+  const spill = new Spill("/nowhere/at/all");
+  await spill.write(Buffer.alloc(4 * 1024 * 1024));
+  await spill.close();
+  expect(spill.failure).toMatchObject({ code: "ENOENT" });
+});
+
 it("a spill that is limited keeps its beginning and tells that it was cut", async () => {
   const folder = await mkdtemp(join(tmpdir(), "moorage-outputs-"));
   try {
