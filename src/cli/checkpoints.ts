@@ -5,7 +5,6 @@ import { showName } from "../../environments/tree/names.ts";
 import { Checkpoints } from "../checkpoints/checkpoints.ts";
 import type { CheckpointInfo } from "../checkpoints/store.ts";
 import { stateDir } from "../paths.ts";
-import { ToolRegistry } from "../registry.ts";
 import { EXIT } from "./exit.ts";
 import { printJson, printLine, printText } from "./output.ts";
 import type { CommonOptions, JsonOption } from "./program.ts";
@@ -171,7 +170,7 @@ function withEnvironment(
       await running.start();
       return work(running);
     },
-    { registry: new ToolRegistry() },
+    { hasTools: false },
   );
 }
 

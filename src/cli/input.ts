@@ -1,6 +1,6 @@
 /** What a command reads: our stdin, a file, JSON. */
-import { readFile } from "node:fs/promises";
 import { MoorageError } from "../errors.ts";
+import { readTextFile } from "../read-text.ts";
 import { badUsage } from "./failure.ts";
 
 /** Reads our stdin to its end. @throws {MoorageError} INVALID_ARGUMENTS beyond `maxBytes`, ABORTED */
@@ -34,7 +34,7 @@ export async function readStdin(maxBytes: number, abortSignal?: AbortSignal): Pr
 export async function readText(file: string, maxBytes: number, abortSignal?: AbortSignal): Promise<string> {
   if (file === "-") return (await readStdin(maxBytes, abortSignal)).toString("utf8");
   try {
-    return await readFile(file, "utf8");
+    return await readTextFile(file, maxBytes);
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     throw badUsage(`Cannot read "${file}": ${reason}`, "Name a file that can be read, or - for stdin.");
