@@ -5,12 +5,13 @@
 import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { z } from "zod";
+import { toMoorageError } from "../src/errors.ts";
 import { makePrivateFolder } from "../src/folders.ts";
 import { ownerLabel } from "./owner.ts";
 
 /** The records of one backend. */
 export interface Records<Schema extends z.ZodObject> {
-  /** Writes a record whole or not at all; its owner is the present process. */
+  /** Writes a record whole or not at all; its owner is the present process. @throws {MoorageError} STORAGE_FULL, INTERNAL */
   write(stateDir: string, record: Omit<z.input<Schema>, "owner"> & { readonly id: string }): Promise<void>;
   remove(stateDir: string, id: string): Promise<void>;
   /** All records; one that cannot be read is no record. */
@@ -25,8 +26,14 @@ export function recordsOf<Schema extends z.ZodObject>(backend: string, schema: S
       await makePrivateFolder(join(stateDir, backend));
       const path = pathOf(stateDir, record.id);
       const temporary = `${path}.${process.pid}.tmp`;
-      await writeFile(temporary, JSON.stringify({ ...record, owner: ownerLabel() }), { mode: 0o600 });
-      await rename(temporary, path);
+      try {
+        await writeFile(temporary, JSON.stringify({ ...record, owner: ownerLabel() }), { mode: 0o600 });
+        await rename(temporary, path);
+      } catch (error) {
+        // The first failure is the one to tell.
+        await rm(temporary, { force: true }).catch(() => {});
+        throw toMoorageError(error, "INTERNAL", `Cannot write "${path}"`);
+      }
     },
     remove: (stateDir, id) => rm(pathOf(stateDir, id), { force: true }),
     read: async (stateDir) => {
