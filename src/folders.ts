@@ -1,7 +1,24 @@
-/** Private folders on the host. */
+/** Folders of the host: the user's home, and private ones. */
 import { existsSync } from "node:fs";
 import { mkdir, stat } from "node:fs/promises";
-import { dirname } from "node:path";
+import { homedir, userInfo } from "node:os";
+import { dirname, isAbsolute } from "node:path";
+
+/**
+ * The user's home: `$HOME`, or what the system knows where that is empty or no absolute path. It is never relative to
+ * the current folder, whose files may be anybody's.
+ *
+ * @returns `/` for a user whom the system does not know
+ */
+export function homeFolder(): string {
+  try {
+    const home = homedir();
+    return isAbsolute(home) ? home : userInfo().homedir;
+  } catch {
+    // No such user: a container's, given by number.
+    return "/";
+  }
+}
 
 /**
  * Makes `path` with mode 0700, and its missing parents, one at a time: a recursive `mkdir` of Node's never ends where

@@ -9,9 +9,9 @@
  */
 import { readFileSync } from "node:fs";
 import { realpath, stat } from "node:fs/promises";
-import { homedir } from "node:os";
 import { basename, join } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
+import { homeFolder } from "../../src/folders.ts";
 import type { DockerEndpoint } from "./endpoint.ts";
 import { CREDENTIALS_FOLDER } from "./lint.ts";
 
@@ -70,7 +70,7 @@ export async function checkMount(path: string, endpoint: DockerEndpoint): Promis
   const above = [...SYSTEM, ...system].find((entry) => covers(hostPath, entry));
   if (above)
     throw unsafe(path, hostPath, hostPath === above ? "it is a system folder" : `it holds "${above}"`);
-  const home = await realpath(homedir()).catch(() => homedir());
+  const home = await realpath(homeFolder()).catch(() => homeFolder());
   if (covers(hostPath, home)) throw unsafe(path, hostPath, `it holds the home folder "${home}"`);
   if (CREDENTIALS_FOLDER.test(hostPath)) throw unsafe(path, hostPath, "it holds credentials");
   const socket = [...sockets, ...realSockets].find((entry) => covers(hostPath, entry));
@@ -117,7 +117,7 @@ function covers(outer: string, inner: string): boolean {
 function knownSockets(endpoint: DockerEndpoint): string[] {
   return [
     ...(endpoint.socketPath ? [endpoint.socketPath] : []),
-    ...["run/docker.sock", "desktop/docker.sock"].map((path) => join(homedir(), ".docker", path)),
+    ...["run/docker.sock", "desktop/docker.sock"].map((path) => join(homeFolder(), ".docker", path)),
   ];
 }
 
