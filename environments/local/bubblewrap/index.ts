@@ -5,7 +5,7 @@
  * All shells of one environment are in one sandbox, which ends with its orchestrator: nothing can be kept. Where a
  * sandbox cannot be made, that is an error; commands never run outside of one.
  */
-import { existsSync, mkdtempSync, realpathSync } from "node:fs";
+import { existsSync, mkdtempSync, realpathSync, statSync } from "node:fs";
 import { rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -207,7 +207,7 @@ class BubblewrapBackend implements ShellBackend {
         folders: [channel],
         placeholders: [...this.#placeholders],
       });
-      const owner = await foreignOwner(this.workspace);
+      const owner = foreignOwner(this.workspace);
       const layout = layoutArgv({
         workspace: this.workspace,
         channel,
@@ -244,9 +244,9 @@ class BubblewrapBackend implements ShellBackend {
  * Owner of a workspace that is not root's, when we are root. Without capabilities root could not write there, and what
  * commands make belongs to whom the folder does.
  */
-async function foreignOwner(path: string): Promise<Owner | null> {
+function foreignOwner(path: string): Owner | null {
   if (process.getuid?.() !== 0) return null;
-  const { uid, gid } = await stat(path);
+  const { uid, gid } = statSync(path);
   return uid === 0 ? null : { uid, gid };
 }
 
