@@ -3,7 +3,8 @@
  * loopback there and passes bytes to the proxy's unix socket. Nothing of it can be seen from inside but the open port.
  *
  * It needs no image of its own: it runs this host's Node, bound in with the libraries that it loads, on the file
- * system of the environment's own image, of which nothing is executed.
+ * system of the environment's own image, of which nothing is executed: neither its variables nor its files tell the
+ * loader or Node of anything more to load.
  */
 import { execFile } from "node:child_process";
 import { realpath } from "node:fs/promises";
@@ -23,6 +24,9 @@ import { DOOR_ROLE, LABELS } from "./labels.ts";
 const PLACE = "/moorage-door";
 const MEMORY_BYTES = 256 * 1024 * 1024;
 const POLL_MS = 25;
+/** What the loader and Node would read by themselves. */
+const LOADED_BY_FILE = "/etc/ld.so.preload";
+const NO_CONFIGURATION = "OPENSSL_CONF=/dev/null";
 
 export interface Door {
   readonly containerId: string;
@@ -43,7 +47,9 @@ export async function openDoor(
   identity: ContainerIdentity,
 ): Promise<Door> {
   requireLocal(client);
-  const program = await programOfHost();
+  const [program, { Config }] = await Promise.all([programOfHost(), container.inspect()]);
+  // By its name alone a variable of the image is taken away.
+  const imageVariables = (Config.Env ?? []).map((text) => text.replace(/=.*$/s, ""));
   const user = (await isRootless(client)) ? "0:0" : `${process.getuid?.() ?? 0}:${process.getgid?.() ?? 0}`;
   const name = `moorage-door-${crypto.randomUUID().slice(0, 12)}`;
   const bind = (Source: string, Target: string) => ({
@@ -63,7 +69,7 @@ export async function openDoor(
       `${PLACE}/gate/${DOOR_SOCKET}`,
     ],
     Cmd: [],
-    Env: [],
+    Env: [...imageVariables, NO_CONFIGURATION],
     User: user,
     WorkingDir: "/",
     Healthcheck: { Test: ["NONE"] },
@@ -86,6 +92,7 @@ export async function openDoor(
       LogConfig: { Type: "json-file", Config: { "max-size": "64k" } },
       Mounts: [
         ...program.files.map((file) => bind(file.source, file.target)),
+        bind("/dev/null", LOADED_BY_FILE),
         bind(gateFolder, `${PLACE}/gate`),
       ],
     },

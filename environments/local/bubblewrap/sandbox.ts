@@ -368,7 +368,7 @@ export class Sandbox {
         limits.openTimeoutMs,
       );
       createInterface({ input: stdout }).on("line", (line) => {
-        if (line === PIPES_MADE) return this.#settlePipes?.(null);
+        if (line === PIPES_MADE) return this.#pipesMade(null);
         if (line !== "ready") return this.#told(line);
         return void doorOpen.then(() => {
           clearTimeout(timer);
@@ -403,7 +403,13 @@ export class Sandbox {
     this.#lost ??= lost;
     for (const { end } of this.#streams.values()) end({ exitCode: null, signal: null, lost });
     this.#streams.clear();
-    this.#settlePipes?.(this.#isReady ? lost : unavailable(reason));
+    this.#pipesMade(this.#isReady ? lost : unavailable(reason));
+  }
+
+  /** Once, whatever is said inside: the supervisor's output is within reach of commands that trace it. */
+  #pipesMade(error: Error | null): void {
+    this.#settlePipes?.(error);
+    this.#settlePipes = null;
   }
 }
 

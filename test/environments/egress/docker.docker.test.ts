@@ -124,6 +124,33 @@ for name in ["random-name.test", "allowed.test", "${"a".repeat(40)}.attacker.tes
     expect(await run("http_proxy=$http_proxy wget -q -O - http://denied.test/ 2>&1")).toMatch(/403/);
   });
 
+  it("has a door that runs nothing of the image's, whatever its variables and its loader's files name", async () => {
+    const { docker } = await openEngine();
+    const name = `moorage/test-${crypto.randomUUID().slice(0, 8)}`;
+    const script = "mkdir -p /etc; echo /missing.so >/etc/ld.so.preload; echo 'throw 1' >/evil.js";
+    const base = await docker.createContainer({ Image: BUSYBOX_IMAGE, Cmd: ["sh", "-c", script] });
+    try {
+      await base.start();
+      await base.wait();
+      const variables = ["NODE_OPTIONS=--require=/evil.js", "LD_PRELOAD=/missing.so", "LD_LIBRARY_PATH=/x"];
+      await base.commit({ repo: name, changes: variables.map((text) => `ENV ${text}`).join("\n") });
+      const { environment, run } = make({ allow: ["allowed.test"] }, name);
+      expect(await run("http_proxy=$http_proxy wget -q -O - http://denied.test/ 2>&1")).toMatch(/403/);
+      const door = (await containersOf(environment.id)).find(
+        ({ Labels }) => Labels["moorage.role"] === "door",
+      );
+      const log = await docker.getContainer(door?.Id ?? "").logs({ stdout: true, stderr: true });
+      expect(log.toString("latin1").replace(/[^\x20-\x7e\n]/g, "")).toBe("open\n");
+      await environment.stop();
+    } finally {
+      await base.remove({ force: true });
+      await docker
+        .getImage(name)
+        .remove({ force: true })
+        .catch(() => {}); // it may never have been made
+    }
+  });
+
   it("EG-20: a door that is gone means no network, is opened again, and the environment's end leaves nothing", async () => {
     const { environment, run } = make({ allow: ["allowed.test"] });
     await environment.start();
