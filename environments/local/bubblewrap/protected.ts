@@ -14,6 +14,7 @@ const HELD = [
   ".git/hooks",
   ".git/config",
   ".git/commondir",
+  ".git/config.worktree",
   ".vscode",
   ".idea",
   ".claude",
@@ -23,21 +24,16 @@ const HELD = [
   ".mcp.json",
 ];
 /**
- * By this file git would take its configuration from another folder. It cannot be held by a folder, which git takes for
- * a broken repository; with this content it says what is so without it.
+ * What cannot be held by a folder, which git takes for a broken repository, with the content that says what is so without
+ * it: by the first git would take its configuration from another folder, the second is more of it.
  */
-const COMMON_FOLDER = ".git/commondir";
-const COMMON_FOLDER_TEXT = ".\n";
+const HELD_FILES: ReadonlyMap<string, string> = new Map([
+  [".git/commondir", ".\n"],
+  [".git/config.worktree", ""],
+]);
 
 /** Read-only when there; as an empty folder they would disturb programs outside. */
-const WHEN_THERE = [
-  ".git/config.worktree",
-  ".gitmodules",
-  ".envrc",
-  ".husky",
-  ".devcontainer",
-  "moorage.yaml",
-];
+const WHEN_THERE = [".gitmodules", ".envrc", ".husky", ".devcontainer", "moorage.yaml"];
 
 export interface Protection {
   /** Options of bwrap, after the workspace's own. */
@@ -69,8 +65,9 @@ export function protect(workspace: string, claimed: ReadonlySet<string>): Protec
     if (parent !== "." && (absent.has(parent) || kindOf(join(workspace, parent)) !== "folder")) continue;
     if (kind === "missing") {
       if (!HELD.includes(name)) continue;
-      if (name === COMMON_FOLDER) writeFileSync(path, COMMON_FOLDER_TEXT, { flag: "wx" });
-      else mkdirSync(path);
+      const text = HELD_FILES.get(name);
+      if (text === undefined) mkdirSync(path);
+      else writeFileSync(path, text, { flag: "wx" });
       placeholders.push(path);
       absent.add(name);
     } else if (claimed.has(path) && kind === "folder" && readdirSync(path).length === 0) {
@@ -98,8 +95,9 @@ function refuseLink(path: string): void {
 export async function removePlaceholders(paths: readonly string[]): Promise<void> {
   for (const path of [...paths].sort((a, b) => b.length - a.length)) {
     try {
-      if (!path.endsWith(COMMON_FOLDER)) await rmdir(path);
-      else if ((await readFile(path, "utf8")) === COMMON_FOLDER_TEXT) await rm(path);
+      const [, text] = [...HELD_FILES].find(([name]) => path.endsWith(`/${name}`)) ?? [];
+      if (text === undefined) await rmdir(path);
+      else if ((await readFile(path, "utf8")) === text) await rm(path);
     } catch (error) {
       const code = error instanceof Error && "code" in error ? error.code : "";
       if (code !== "ENOENT" && code !== "ENOTEMPTY" && code !== "ENOTDIR") throw error;

@@ -329,7 +329,8 @@ export class Sandbox {
       await new Promise((resolve) => setTimeout(resolve, 5));
     }
     await this.#stock.close();
-    await rm(this.#options.channel, { recursive: true, force: true });
+    // A start that was broken off may still be making pipes there.
+    await rm(this.#options.channel, { recursive: true, force: true, maxRetries: 10, retryDelay: 10 });
   }
 
   #expect({ name }: PipeSet) {

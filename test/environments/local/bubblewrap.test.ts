@@ -111,6 +111,9 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
   it("lets git work in a repository whose hooks and configuration it cannot change", async () => {
     const workspace = await mkdtemp(join(root, "repository-"));
     await promisify(execFile)("git", ["init", "-q", workspace]);
+    // Its second file of configuration is not there yet.
+    const extension = ["config", "extensions.worktreeConfig", "true"];
+    await promisify(execFile)("git", ["-C", workspace, ...extension]);
     await mkdir(join(workspace, ".vscode"));
     await writeFile(join(workspace, ".vscode", "settings.json"), "{}");
     const before = await readFile(join(workspace, ".git", "config"), "utf8");
@@ -120,6 +123,8 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
     expect(await run(commit)).toEqual({ exitCode: 0, output: "1" });
     for (const line of [
       "git config core.fsmonitor 'touch /tmp/x'",
+      "git config --worktree core.fsmonitor 'touch /tmp/x'",
+      "echo '[core] fsmonitor = touch /tmp/x' > .git/config.worktree",
       "echo x > .git/hooks/post-commit",
       "mv .git/hooks .git/old",
       "mv .git old",
@@ -132,7 +137,8 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
     await environment.stop();
     expect(await readFile(join(workspace, ".git", "config"), "utf8")).toBe(before);
     expect((await readdir(workspace)).sort()).toEqual([".git", ".vscode", "a"]);
-    expect(existsSync(join(workspace, ".git", "commondir"))).toBe(false);
+    for (const name of ["commondir", "config.worktree"])
+      expect([name, existsSync(join(workspace, ".git", name))]).toEqual([name, false]);
   });
 
   it("keeps a second sandbox's protection when the first of one workspace stops", async () => {
