@@ -141,6 +141,50 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
       expect([name, existsSync(join(workspace, ".git", name))]).toEqual([name, false]);
   });
 
+  it("protects what git's own files name elsewhere: its folder, hooks, configuration that is taken in", async () => {
+    const workspace = await mkdtemp(join(root, "repository-"));
+    const git = (...argv: string[]) => promisify(execFile)("git", ["-C", workspace, ...argv]);
+    await mkdir(join(workspace, "deep"));
+    await git("init", "-q", "--separate-git-dir", join(workspace, "deep", "repository"), ".");
+    await mkdir(join(workspace, "tools", "hooks"), { recursive: true });
+    await writeFile(join(workspace, "shared.config"), "[core]\n");
+    for (const [key, value] of [
+      ["core.hooksPath", "tools/hooks"],
+      ["include.path", "../../shared.config"],
+      ["includeIf.gitdir:/.path", "../../missing.config"],
+    ] as const)
+      await git("config", "--add", key, value);
+    await git(
+      "config",
+      "--file",
+      join(workspace, "deep/repository/config"),
+      "--add",
+      "core.hooksPath",
+      "no/hooks",
+    );
+    const { environment, run } = await make({ workspace });
+    expect(await run("echo a > a && git add a && echo b > tools/b && echo c > deep/c && echo ok")).toEqual({
+      exitCode: 0,
+      output: "ok",
+    });
+    for (const line of [
+      "git config core.fsmonitor 'touch /tmp/x'",
+      "echo x > deep/repository/hooks/pre-commit",
+      "echo x > tools/hooks/pre-commit",
+      "mv tools away",
+      "mv deep away",
+      "mv deep/repository deep/old",
+      "echo 'gitdir: /tmp' > .git",
+      "echo x >> shared.config",
+      "rm shared.config",
+      "echo x > missing.config",
+      "mkdir -p no/hooks",
+    ])
+      expect([line, (await run(line)).exitCode]).not.toEqual([line, 0]);
+    await environment.stop();
+    expect((await readdir(workspace)).sort()).toEqual([".git", "a", "deep", "shared.config", "tools"]);
+  });
+
   it("keeps a second sandbox's protection when the first of one workspace stops", async () => {
     const stateDir = await mkdtemp(join(root, "state-"));
     const first = await make({ stateDir });
