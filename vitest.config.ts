@@ -34,6 +34,9 @@ export default defineConfig({
     // Tests wait for processes more than they compute.
     maxWorkers: availableParallelism() + 1,
     sequence: { sequencer: SuitesFirst },
+    tags: [
+      { name: "slow", description: "Asked by `npm run test:all` alone, like the project of that name." },
+    ],
     // A test waits for conditions, so a longer limit costs nothing but on a failure, and holds on a busy machine.
     testTimeout: 120_000,
     hookTimeout: 180_000,
