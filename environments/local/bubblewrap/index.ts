@@ -51,6 +51,9 @@ const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>([
   "egress:allow-list",
 ]);
 
+/** No workspace can be in it, and a sandbox has its own. */
+const MEMORY_FOLDER = "/dev/shm";
+
 /** Others hold functions of bash, which only some shells would pass on. */
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 /** Options for shells of the host, and ways to its services, which are closed inside: the names would only mislead. */
@@ -190,10 +193,7 @@ class BubblewrapBackend implements ShellBackend {
         ? null
         : (this.#gate ?? (await EgressGate.open({ policy: this.#egress, credentials, record })));
     this.#gate = gate;
-    // Where commands could write, they could put links in the place of its parts.
-    const exposed = existsSync(tmpdir()) && isInside(`${realpathSync(tmpdir())}/`, this.workspace);
-    if (exposed) await makePrivateFolder(stateDir);
-    const channel = mkdtempSync(join(exposed ? stateDir : tmpdir(), "moorage-sandbox-"));
+    const channel = await this.#makeChannel();
     try {
       const claimed = await claimedPlaceholders(stateDir, this.#id());
       const protection = protect(this.workspace, claimed);
@@ -230,6 +230,21 @@ class BubblewrapBackend implements ShellBackend {
       await this.stop();
       throw error;
     }
+  }
+
+  /** In memory where that can be: dozens of files and pipes come and go with a sandbox. */
+  async #makeChannel(): Promise<string> {
+    const { stateDir } = this.#options;
+    const make = (folder: string) => mkdtempSync(join(folder, "moorage-sandbox-"));
+    try {
+      return make(MEMORY_FOLDER);
+    } catch {
+      // There is none, or it is closed to this user.
+    }
+    // Where commands could write, they could put links in the place of its parts.
+    const exposed = existsSync(tmpdir()) && isInside(`${realpathSync(tmpdir())}/`, this.workspace);
+    if (exposed) await makePrivateFolder(stateDir);
+    return make(exposed ? stateDir : tmpdir());
   }
 
   #variables(door: boolean): Record<string, string> {
