@@ -14,6 +14,7 @@ import type Dockerode from "dockerode";
 import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import { DOOR_PORT, DOOR_SOCKET, FORWARDING_DOOR } from "../egress/door.ts";
+import { hostProgram } from "../host-programs.ts";
 import { ownerLabel } from "../owner.ts";
 import type { DockerClient } from "./client.ts";
 import { type DockerContainer, removeContainer } from "./container.ts";
@@ -47,7 +48,10 @@ export async function openDoor(
   identity: ContainerIdentity,
 ): Promise<Door> {
   requireLocal(client);
-  const [program, { Config }] = await Promise.all([programOfHost(), container.inspect()]);
+  const [program, { Config }] = await Promise.all([
+    programOfHost(container.facts.hostPaths),
+    container.inspect(),
+  ]);
   // By its name alone a variable of the image is taken away.
   const imageVariables = (Config.Env ?? []).map((text) => text.replace(/=.*$/s, ""));
   const user = (await isRootless(client)) ? "0:0" : `${process.getuid?.() ?? 0}:${process.getgid?.() ?? 0}`;
@@ -167,13 +171,19 @@ interface HostProgram {
   readonly files: readonly { readonly source: string; readonly target: string }[];
 }
 
-/** This very Node, with what it loads, told by the loader itself. */
-async function programOfHost(): Promise<HostProgram> {
+/**
+ * This very Node, with what it loads, told by the loader itself.
+ *
+ * @param exposed folders that the container can write to
+ */
+async function programOfHost(exposed: readonly string[]): Promise<HostProgram> {
   const node = await realpath(process.execPath);
   const target = (path: string) => `${PLACE}/${basename(path)}`;
   let listing = "";
   try {
-    listing = (await promisify(execFile)("ldd", [node])).stdout;
+    const ldd = hostProgram("ldd", exposed);
+    if (ldd === null) throw new Error("there is no ldd");
+    listing = (await promisify(execFile)(ldd, [node])).stdout;
   } catch (error) {
     const text = error instanceof Error && "stderr" in error ? String(error.stderr) : "";
     if (!/not a dynamic executable|Not a valid dynamic program/.test(text)) throw noProgram(error);

@@ -153,7 +153,7 @@ class BubblewrapBackend implements ShellBackend {
       const { code, message, suggestion } = problem;
       return { healthy: false, code, reason: message, suggestion };
     }
-    return this.#sandbox ? { healthy: true } : await probeBubblewrap();
+    return this.#sandbox ? { healthy: true } : await probeBubblewrap([this.workspace]);
   }
 
   async recover(): Promise<Recovery | null> {

@@ -23,6 +23,8 @@ export function inheritedDescriptors(): readonly number[] {
 }
 
 export interface Launch {
+  /** Finds a shell. */
+  readonly program: (name: string) => string;
   /** Descriptors that the program must not have. */
   readonly closed: readonly number[];
   /** What is done beside the program while it starts, which is ended when that fails. */
@@ -33,13 +35,13 @@ export interface Launch {
  * The same program, become of a shell that does first what this process cannot. bash where descriptors are closed, since
  * other shells know no number above 9.
  */
-export function launched(argv: readonly string[], { closed, beside }: Launch): readonly string[] {
+export function launched(argv: readonly string[], { program, closed, beside }: Launch): readonly string[] {
   if (closed.length === 0 && beside === null) return argv;
   const lines = [
     ...(closed.length > 0 ? [`exec ${closed.map((descriptor) => `${descriptor}>&-`).join(" ")}`] : []),
     ...(beside === null ? [] : [`{ ${beside} || kill -KILL $$; } </dev/null &`]),
     'exec "$@"',
   ];
-  const shell = closed.length > 0 ? ["bash", "--noprofile", "--norc", "-c"] : ["sh", "-c"];
+  const shell = closed.length > 0 ? [program("bash"), "--noprofile", "--norc", "-c"] : [program("sh"), "-c"];
   return [...shell, lines.join("\n"), "sh", ...argv];
 }

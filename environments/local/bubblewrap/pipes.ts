@@ -32,15 +32,20 @@ export interface PipeSet {
 
 export class PipeStock {
   readonly #folder: string;
+  readonly #mkfifo: string;
   readonly #owner: Owner | null;
   readonly #ready: PipeSet[] = [];
   #made = 0;
   #making: Promise<void> | null = null;
   #closed = false;
 
-  /** @param owner who opens the other ends, when that is not this process's user */
-  constructor(folder: string, owner: Owner | null = null) {
+  /**
+   * @param program path of `mkfifo`
+   * @param owner who opens the other ends, when that is not this process's user
+   */
+  constructor(folder: string, program: string, owner: Owner | null = null) {
     this.#folder = folder;
+    this.#mkfifo = program;
     this.#owner = owner;
   }
 
@@ -75,7 +80,7 @@ export class PipeStock {
       this.#ready.push(...sets);
       resolve();
     };
-    return { argv: mkfifo(sets), settle };
+    return { argv: this.#command(sets), settle };
   }
 
   /**
@@ -105,13 +110,17 @@ export class PipeStock {
 
   async #make(): Promise<void> {
     const sets = this.#makeFolders();
-    const [program = "", ...argv] = mkfifo(sets);
+    const [program = "", ...argv] = this.#command(sets);
     await promisify(execFile)(program, argv, { cwd: "/" });
     if (this.#owner) {
       const { uid, gid } = this.#owner;
       await Promise.all(sets.flatMap(pathsOf).map((path) => chown(path, uid, gid)));
     }
     this.#ready.push(...sets);
+  }
+
+  #command(sets: readonly PipeSet[]): readonly string[] {
+    return [this.#mkfifo, "-m", "600", ...sets.flatMap(pathsOf)];
   }
 
   #makeFolders(): PipeSet[] {
@@ -127,10 +136,6 @@ export class PipeStock {
 
 function pathsOf({ folder }: PipeSet): string[] {
   return ENDS.map((end) => join(folder, end));
-}
-
-function mkfifo(sets: readonly PipeSet[]): string[] {
-  return ["mkfifo", "-m", "600", ...sets.flatMap(pathsOf)];
 }
 
 /** Ends that are open on this side before the other side opens its own, so that nobody waits for anybody. */

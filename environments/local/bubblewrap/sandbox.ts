@@ -13,6 +13,7 @@ import { Readable } from "node:stream";
 import { MoorageError } from "../../../src/errors.ts";
 import { limits } from "../../../src/limits.ts";
 import { DOOR_PORT, HANDING_DOOR } from "../../egress/door.ts";
+import { hostProgram } from "../../host-programs.ts";
 import { quote, quoteAll } from "../../shell/quote.ts";
 import { loginScript, type ShellKind } from "../../shell/script.ts";
 import type { ShellStream, StreamEnd, StreamRequest } from "../../shell/stream.ts";
@@ -185,7 +186,13 @@ export class Sandbox {
     const { owner } = options;
     // Theirs to pass through, not to change: they could put a link in the place of what root opens by name.
     if (owner) chmodSync(options.channel, PASSABLE);
-    const stock = new PipeStock(options.channel, owner);
+    // What works for us outside must be nothing that commands put into a folder of the search path.
+    const program = (name: string) => {
+      const path = hostProgram(name, [options.workspace]);
+      if (path === null) throw unavailable(`there is no ${name} outside of the workspace`);
+      return path;
+    };
+    const stock = new PipeStock(options.channel, program("mkfifo"), owner);
     const files = [
       writePrivate(options.channel, "arguments", Buffer.from(bwrapArguments(options).join("\0"))),
       writePrivate(options.channel, "filter", filter),
@@ -194,7 +201,8 @@ export class Sandbox {
     const own = hasDoor ? OWN_DESCRIPTORS + 1 : OWN_DESCRIPTORS;
     // What another user is to open must be given to them, which only this process can.
     const pipes = owner ? null : stock.delegate();
-    const [file = "", ...argv] = launched(command(options), {
+    const [file = "", ...argv] = launched(command(options, program), {
+      program,
       closed: inheritedDescriptors().filter((descriptor) => descriptor >= own),
       beside: pipes && `${quoteAll(pipes.argv)} && echo ${PIPES_MADE}`,
     });
@@ -463,10 +471,14 @@ export function bwrapArguments({
  * With a door there are two layers: the outer makes the network namespace, in which the door is opened while the
  * sandbox is made. That happens outside of the sandbox, where commands can neither see nor end it.
  */
-function command({ network, owner, ...options }: SandboxOptions): string[] {
-  const sandbox = ["bwrap", "--args", "3", "--", ...supervisor(options)];
+function command(
+  { network, owner, ...options }: SandboxOptions,
+  program: (name: string) => string,
+): string[] {
+  const bwrap = program("bwrap");
+  const sandbox = [bwrap, "--args", "3", "--", ...supervisor(options)];
   if (typeof network === "string") return sandbox;
-  const outer = ["bwrap", "--unshare-user", "--unshare-net", "--cap-drop", "ALL", "--die-with-parent"];
+  const outer = [bwrap, "--unshare-user", "--unshare-net", "--cap-drop", "ALL", "--die-with-parent"];
   // Without it the kernel refuses a root in the inner layer, as it is the outer one's root.
   if (process.getuid?.() === 0 && owner === null) outer.push("--cap-add", "CAP_SETFCAP");
   const door = [process.execPath, "-e", HANDING_DOOR, "--", String(DOOR_PORT)];
@@ -475,5 +487,5 @@ function command({ network, owner, ...options }: SandboxOptions): string[] {
 unset NODE_CHANNEL_FD NODE_CHANNEL_SERIALIZATION_MODE
 exec 7>&-
 exec "$@"`;
-  return [...outer, "--dev-bind", "/", "/", "--", "sh", "-c", script, "sh", ...sandbox];
+  return [...outer, "--dev-bind", "/", "/", "--", program("sh"), "-c", script, "sh", ...sandbox];
 }

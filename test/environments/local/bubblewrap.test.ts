@@ -29,6 +29,7 @@ import { probeBubblewrap } from "../../../environments/local/bubblewrap/probe.ts
 import { Sandbox } from "../../../environments/local/bubblewrap/sandbox.ts";
 import { seccompFilter } from "../../../environments/local/bubblewrap/seccomp.ts";
 import { parseExports } from "../../../environments/shell/exports.ts";
+import { createHostTree } from "../../../environments/tree/host.ts";
 import { pidsOf, uniqueSleep } from "../../surfaces/processes.ts";
 import { portOf } from "../egress/network.ts";
 
@@ -291,6 +292,34 @@ ln -s ${outside}/$(basename $set) $set/run; rm -rf $set; ln -s ${outside} $(base
     expect((await run(forged)).output).not.toMatch(/kept/);
     expect(await readFile(join(stateDir, "secret"), "utf8")).toBe("kept");
     expect(await readdir(join(stateDir, "local"))).not.toContain("forged.json");
+  });
+
+  it("has nothing of it run outside, though a folder of the workspace is in the search path", async () => {
+    const outside = await mkdtemp(join(root, "outside-"));
+    const path = process.env.PATH ?? "";
+    const { environment, workspace, stateDir, run } = await make({ egress: { allow: ["a.test"] } });
+    process.env.PATH = `${join(workspace, "bin")}:${path}`;
+    try {
+      await environment.start();
+      const trap = `#!/bin/sh\necho 2>/dev/null >${outside}/$(basename $0); PATH=${path}; exec $(basename $0) "$@"\n`;
+      await environment.files.writeFile("bin/trap", trap);
+      await run(
+        "cd bin && chmod +x trap && for n in bwrap mkfifo sh bash setsid true find env; do cp trap $n; done",
+      );
+      expect((await run("./bin/true && command -v mkfifo")).output).toMatch(/\/bin\/mkfifo$/);
+      // More shells than there are pipes for, a sandbox that is made anew, and whatever else is done with that folder.
+      await Promise.all(Array.from({ length: 8 }, () => environment.exec("sleep 0.2")));
+      await expect(run("kill -9 -1")).rejects.toMatchObject({ code: "EXECUTION_UNKNOWN" });
+      expect((await run("echo again")).output).toBe("again");
+      expect((await run("ls bin/trap")).output).toBe("bin/trap");
+      expect(await createBubblewrapEnvironment({ workspace, stateDir }).health()).toMatchObject({
+        healthy: true,
+      });
+      await createHostTree().scan(workspace);
+      expect(await readdir(outside)).toEqual([]);
+    } finally {
+      process.env.PATH = path;
+    }
   });
 
   it("security 1: has one writable set, whatever working directory is asked for", async () => {
