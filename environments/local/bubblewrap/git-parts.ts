@@ -1,6 +1,9 @@
 /** Where else in a workspace git finds its hooks and configuration, as its own files say. Git itself is not run. */
-import { readFileSync } from "node:fs";
+import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
 import { join, relative, resolve } from "node:path";
+
+/** More is no configuration that somebody wrote. */
+const MAX_BYTES = 1024 * 1024;
 
 /** Names are relative to the workspace, and below it. */
 export interface GitParts {
@@ -41,11 +44,20 @@ function inside(workspace: string, path: string): string | null {
   return name === "" || name === ".." || name.startsWith("../") ? null : name;
 }
 
+/** What is no file, or cannot be read, names nothing; a pipe must not be waited for. */
 function textOf(path: string): string {
+  let descriptor: number;
   try {
-    return readFileSync(path, "utf8");
+    descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW);
   } catch {
-    // What cannot be read names nothing.
     return "";
+  }
+  try {
+    const stat = fstatSync(descriptor);
+    if (!stat.isFile()) return "";
+    const bytes = Buffer.alloc(Math.min(stat.size, MAX_BYTES));
+    return bytes.toString("utf8", 0, readSync(descriptor, bytes));
+  } finally {
+    closeSync(descriptor);
   }
 }

@@ -186,6 +186,12 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
     expect((await readdir(workspace)).sort()).toEqual([".git", "a", "deep", "shared.config", "tools"]);
   });
 
+  it("waits for no pipe in the place of git's files", async () => {
+    const workspace = await mkdtemp(join(root, "repository-"));
+    await promisify(execFile)("mkfifo", [join(workspace, ".git")]);
+    expect((await (await make({ workspace })).run("echo ok; rm .git")).output).toMatch(/^ok\n/);
+  });
+
   it("keeps a second sandbox's protection when the first of one workspace stops", async () => {
     const stateDir = await mkdtemp(join(root, "state-"));
     const first = await make({ stateDir });
