@@ -1,8 +1,10 @@
 /**
  * Records of environments and their owners, a file each in the state folder, so that what a killed orchestrator left
- * running is found and ended by the next one.
+ * running is found and ended by the next one. They are small and on the way of every start, so they are read and
+ * written at once: each call takes microseconds, and longer to wait for.
  */
-import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { z } from "zod";
 import { toMoorageError } from "../src/errors.ts";
@@ -27,8 +29,8 @@ export function recordsOf<Schema extends z.ZodObject>(backend: string, schema: S
       const path = pathOf(stateDir, record.id);
       const temporary = `${path}.${process.pid}.tmp`;
       try {
-        await writeFile(temporary, JSON.stringify({ ...record, owner: ownerLabel() }), { mode: 0o600 });
-        await rename(temporary, path);
+        writeFileSync(temporary, JSON.stringify({ ...record, owner: ownerLabel() }), { mode: 0o600 });
+        renameSync(temporary, path);
       } catch (error) {
         // The first failure is the one to tell.
         await rm(temporary, { force: true }).catch(() => {});
@@ -40,7 +42,7 @@ export function recordsOf<Schema extends z.ZodObject>(backend: string, schema: S
       const folder = join(stateDir, backend);
       let names: string[];
       try {
-        names = await readdir(folder);
+        names = readdirSync(folder);
       } catch (error) {
         if (error instanceof Error && "code" in error && error.code === "ENOENT") return [];
         throw error;
@@ -48,7 +50,7 @@ export function recordsOf<Schema extends z.ZodObject>(backend: string, schema: S
       const records: z.output<Schema>[] = [];
       for (const name of names.filter((candidate) => candidate.endsWith(".json"))) {
         try {
-          records.push(schema.parse(JSON.parse(await readFile(join(folder, name), "utf8"))));
+          records.push(schema.parse(JSON.parse(readFileSync(join(folder, name), "utf8"))));
         } catch {
           // Half a record, or one that another orchestrator has just removed.
         }

@@ -129,10 +129,16 @@ export const BASH_BOOT_ARGV: readonly string[] = ["bash", "--noprofile", "--norc
  * Statements that have a login shell write its variables to a descriptor.
  *
  * @param session whether it leads a session of its own, which takes util-linux
+ * @param end what it writes after them, as `printf` takes it
  */
-export function loginScript(kind: ShellKind | "auto", descriptor: number, session = false): string {
+export function loginScript(
+  kind: ShellKind | "auto",
+  descriptor: number,
+  { session = false, end = null }: { readonly session?: boolean; readonly end?: string | null } = {},
+): string {
+  const told = end === null ? "" : `; printf "${end}" >&${descriptor}`;
   return `__moor_l=${kind === "sh" ? "sh" : "bash"}; command -v "$__moor_l" >/dev/null 2>&1 || __moor_l=sh
-${session ? "setsid " : ""}"$__moor_l" -l -c 'export -p >&${descriptor}' </dev/null >/dev/null 2>/dev/null`;
+${session ? "setsid " : ""}"$__moor_l" -l -c 'export -p >&${descriptor}${told}' </dev/null >/dev/null 2>/dev/null`;
 }
 
 /** For a shell that will run the text of `bootArgv` later: reads the login shell's variables ahead. */
