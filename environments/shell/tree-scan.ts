@@ -117,7 +117,7 @@ export async function scanTree(
   memo.hasFind ||= isFind;
   if (isFind) {
     const grain = { takenAt, fineSeconds: FINE_SECONDS };
-    if (listed) return told(realRoot, parseNamed(answer.toString("latin1", head.at), 0, grain).sort(inOrder));
+    if (listed) return told(realRoot, parseNamed(answer, head.at, grain).sort(inOrder));
     if (memo.find?.root !== realRoot) memo.find = { root: realRoot, reader: new FindReader(realRoot) };
     const { entries, closed } = memo.find.reader.read(answer, head.at, grain);
     return inside ? told(realRoot, pickNamed(entries, inside)) : told(realRoot, entries, closed);

@@ -47,11 +47,11 @@ export function pickNamed(entries: readonly TreeEntry[], paths: readonly string[
 }
 
 /** Reads an answer about entries that were named one by one. @throws {MoorageError} INTERNAL when it ends early */
-export function parseNamed(text: string, at: number, grain: Grain): TreeEntry[] {
+export function parseNamed(answer: Buffer, at: number, grain: Grain): TreeEntry[] {
   const entries: TreeEntry[] = [];
-  for (let start = at; start < text.length; ) {
-    const end = recordEnd(text, start);
-    const { entry } = parseRecord(text.slice(start, end), grain, "./");
+  for (let start = at; start < answer.length; ) {
+    const end = recordEnd(answer, start);
+    const { entry } = parseRecord(answer.toString("latin1", start, end), grain, "./");
     if (entry.path !== "") entries.push(entry);
     start = end;
   }
@@ -59,13 +59,17 @@ export function parseNamed(text: string, at: number, grain: Grain): TreeEntry[] 
 }
 
 /**
- * Reads answers about one whole folder. An entry whose words are the same as in the answer before is the very same
- * object, and the list is when nothing changed, unless its stamp did not prove anything yet; so the next one who
- * compares has little to do.
+ * Reads answers about one whole folder. What is byte for byte as in the answer before is compared and not read, and an
+ * entry whose words are the same is the very same object, as the list is when nothing changed, unless its stamp did
+ * not prove anything yet; so the next one who compares has little to do.
  */
 export class FindReader {
-  /** Those of the last answer, in find's order, without the root. */
-  #records: readonly Told[] = [];
+  /** What was told last, in find's order, without the root. */
+  #told: readonly Told[] = [];
+  /** The words of that, and where each begins in them; the end comes last. */
+  #words: Buffer = Buffer.alloc(0);
+  #starts: Uint32Array = new Uint32Array(1);
+  /** By path; made when something is told in another order. */
   #places: ReadonlyMap<string, number> | null = null;
   #device = "";
   #entries: readonly TreeEntry[] = [];
@@ -77,7 +81,7 @@ export class FindReader {
   }
 
   /**
-   * @param answer from `at` on
+   * @param answer from `at` on; it is kept, and must not change
    * @returns entries in order of their paths, without the root itself, and the folders that were not looked into
    * @throws {MoorageError} INTERNAL when the answer ends early, or does not begin with the root; FILE_TOO_LARGE
    */
@@ -86,53 +90,81 @@ export class FindReader {
     at: number,
     grain: Grain,
   ): { readonly entries: readonly TreeEntry[]; readonly closed: string[] } {
-    const text = answer.toString("latin1", at);
-    if (text === "") throw new MoorageError("INTERNAL", "Cannot scan: the folder itself is missing");
-    const rootEnd = recordEnd(text, 0);
+    if (answer.length <= at) throw new MoorageError("INTERNAL", "Cannot scan: the folder itself is missing");
+    const rootEnd = recordEnd(answer, at);
     // The root comes first, and tells its file system.
-    const { device } = parseRecord(text.slice(0, rootEnd), grain);
-    if (device !== this.#device) this.#records = [];
+    const { device } = parseRecord(answer.toString("latin1", at, rootEnd), grain);
+    if (device !== this.#device) this.#forget();
     this.#device = device;
-    const before = this.#records;
+    const before = this.#told;
     const isKept = new Uint8Array(before.length);
-    const records: Told[] = [];
+    const told: Told[] = [];
+    const starts: number[] = [];
     const fresh: TreeEntry[] = [];
     const closed: string[] = [];
-    let cursor = 0;
-    for (let start = rootEnd; start < text.length; ) {
-      let told = before[cursor];
-      let place = cursor;
-      if (!told || !text.startsWith(told.record, start)) {
-        const end = recordEnd(text, start);
-        // A string of its own: a part of the answer would keep the whole of it.
-        const record = answer.toString("latin1", at + start, at + end);
-        const parsed = parseRecord(record, grain);
-        place = this.#placeOf(parsed.entry.path) ?? -1;
-        const known = before[place];
-        told = known?.record === record ? known : { record, ...parsed };
-        if (known) cursor = place;
-        else cursor -= 1;
-        if (told !== known) place = -1;
+    const add = (one: Told, start: number) => {
+      told.push(one);
+      starts.push(start);
+      if (told.length > limits.treeMaxEntries) throw tooMany(this.#root);
+      if (one.isClosed || (one.entry.kind === "directory" && one.device !== device))
+        closed.push(one.entry.path);
+    };
+    let place = 0;
+    let start = rootEnd;
+    while (start < answer.length) {
+      const from = this.#starts[place] ?? this.#words.length;
+      const same = from + sameBytes(answer, start, this.#words, from);
+      const shift = start - from;
+      // All that was told in the same words, up to the first that was not.
+      for (let known = before[place]; known; known = before[place]) {
+        const knownEnd = this.#starts[place + 1] ?? 0;
+        if (knownEnd > same) break;
+        if (isKept[place] === 0 || !known.entry.settled) {
+          if (known.entry.settled) isKept[place] = 1;
+          else {
+            known = parseRecord(answer.toString("latin1", start, knownEnd + shift), grain);
+            fresh.push(known.entry);
+          }
+          add(known, start);
+        }
+        place += 1;
+        start = knownEnd + shift;
       }
-      cursor += 1;
-      start += told.record.length;
-      if (!told.entry.settled && place >= 0) {
-        told = { record: told.record, ...parseRecord(told.record, grain) };
-        place = -1;
+      if (start >= answer.length) break;
+      const end = recordEnd(answer, start);
+      const parsed = parseRecord(answer.toString("latin1", start, end), grain);
+      const { path } = parsed.entry;
+      const old = before[place]?.entry.path === path ? place : this.#placeOf(path);
+      if (old !== undefined && this.#isAsBefore(old, answer, start, end)) {
+        // It is told in another place than before: it is compared there.
+        place = old;
+        continue;
       }
-      if (place >= 0) {
-        if (isKept[place] === 1) continue;
-        isKept[place] = 1;
-      } else fresh.push(told.entry);
-      records.push(told);
-      if (records.length > limits.treeMaxEntries) throw tooMany(this.#root);
-      if (told.isClosed || (told.entry.kind === "directory" && told.device !== device))
-        closed.push(told.entry.path);
+      add(parsed, start);
+      fresh.push(parsed.entry);
+      if (old !== undefined) place = old + 1;
+      start = end;
     }
+    this.#keep(told, answer, starts, fresh, isKept);
+    return { entries: this.#entries, closed: closed.sort(byPath) };
+  }
+
+  /** Whether so many names cost more, looked at one by one, than the whole folder as it was last. */
+  isWorthWhole(names: number): boolean {
+    return names > Math.max(WHOLE_MIN_NAMES, this.#told.length / 4);
+  }
+
+  #keep(
+    told: readonly Told[],
+    answer: Buffer,
+    starts: readonly number[],
+    fresh: TreeEntry[],
+    isKept: Uint8Array,
+  ): void {
     const gone = new Set<TreeEntry>();
-    for (const [place, { entry }] of before.entries()) if (isKept[place] === 0) gone.add(entry);
-    if (fresh.length > 0 || gone.size > 0 || before.length === 0) {
-      const staying = before.length === 0 ? [] : this.#entries.filter((entry) => !gone.has(entry));
+    for (const [place, { entry }] of this.#told.entries()) if (isKept[place] === 0) gone.add(entry);
+    if (fresh.length > 0 || gone.size > 0 || this.#told.length === 0) {
+      const staying = this.#told.length === 0 ? [] : this.#entries.filter((entry) => !gone.has(entry));
       this.#entries = merge(
         staying,
         fresh.sort((a, b) => byPath(a.path, b.path)),
@@ -140,21 +172,51 @@ export class FindReader {
       this.#places = null;
     }
     // What was renamed meanwhile may have been told twice; then nothing is gone by the next time.
-    this.#records = records.length === this.#entries.length ? records : [];
-    return { entries: this.#entries, closed: closed.sort(byPath) };
+    if (told.length !== this.#entries.length) {
+      this.#forget();
+      return;
+    }
+    this.#told = told;
+    this.#words = answer;
+    this.#starts = Uint32Array.from([...starts, answer.length]);
   }
 
-  /** Whether so many names cost more, looked at one by one, than the whole folder as it was last. */
-  isWorthWhole(names: number): boolean {
-    return names > Math.max(WHOLE_MIN_NAMES, this.#records.length / 4);
+  #forget(): void {
+    this.#told = [];
+    this.#words = Buffer.alloc(0);
+    this.#starts = new Uint32Array(1);
+    this.#places = null;
+  }
+
+  #isAsBefore(place: number, answer: Buffer, start: number, end: number): boolean {
+    return this.#words.compare(answer, start, end, this.#starts[place], this.#starts[place + 1]) === 0;
   }
 
   /** Where a path stood in the last answer. */
   #placeOf(path: string): number | undefined {
-    this.#places ??= new Map(this.#records.map(({ entry }, place) => [entry.path, place]));
+    this.#places ??= new Map(this.#told.map(({ entry }, place) => [entry.path, place]));
     return this.#places.get(path);
   }
 }
+
+/** How many bytes from two places on are the same. */
+function sameBytes(some: Buffer, at: number, others: Buffer, otherAt: number): number {
+  const most = Math.min(some.length - at, others.length - otherAt);
+  let same = 0;
+  for (let step = COMPARED_BYTES; step >= 1; ) {
+    const next = Math.min(step, most - same);
+    if (next === 0) break;
+    const from = otherAt + same;
+    const isSame = some.compare(others, from, from + next, at + same, at + same + next) === 0;
+    if (isSame) same += next;
+    // A piece that differs is looked at in halves.
+    if (!isSame || step < COMPARED_BYTES) step = step >> 1;
+  }
+  return same;
+}
+
+/** Bytes compared at once: what differs is then found in some steps more. */
+const COMPARED_BYTES = 64 * 1024;
 
 /** Says that a folder has too many entries to be mirrored or checkpointed. */
 export function tooMany(root: string): MoorageError {
@@ -165,19 +227,14 @@ export function tooMany(root: string): MoorageError {
   );
 }
 
-/** An entry with the words that it was told in. */
-interface Told extends Parsed {
-  readonly record: string;
-}
-
-interface Parsed {
+interface Told {
   readonly entry: TreeEntry;
   readonly device: string;
   readonly isClosed: boolean;
 }
 
 /** @param prefix of the name, which is no part of the path */
-function parseRecord(record: string, { takenAt, fineSeconds }: Grain, prefix = ""): Parsed {
+function parseRecord(record: string, { takenAt, fineSeconds }: Grain, prefix = ""): Told {
   const end = record.indexOf("\0");
   const isClosed = record.charCodeAt(0) === MARK;
   const type = record.charAt(isClosed ? 1 : 0);
@@ -239,8 +296,8 @@ const KINDS: Readonly<Record<string, FileKind>> = {
 };
 
 /** After the second NUL from `start` on. */
-function recordEnd(text: string, start: number): number {
-  const end = text.indexOf("\0", text.indexOf("\0", start) + 1) + 1;
+function recordEnd(answer: Buffer, start: number): number {
+  const end = answer.indexOf(0, answer.indexOf(0, start) + 1) + 1;
   // Without the first NUL the search began anew, and found one before `start`, or none.
   if (end <= start + 1) throw new MoorageError("INTERNAL", "Cannot scan: the answer ends early");
   return end;
