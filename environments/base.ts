@@ -406,7 +406,7 @@ export interface TreeFile {
   readonly mode: number;
   /** To be read before the consumer's promise resolves; what is left is dropped. */
   readonly content: AsyncIterable<Buffer>;
-  /** The same at once, where the source has it so. */
+  /** The same at once, where the source has it so; others' bytes by the time that the next file comes. */
   readonly bytes?: Buffer;
 }
 
@@ -436,9 +436,16 @@ export interface TreeChanges {
   readonly links?: readonly { readonly path: string; readonly target: string }[];
   /** Files whose mode alone changes. */
   readonly modes?: readonly { readonly path: string; readonly mode: number }[];
+  /**
+   * What a scan saw at paths that are staged or removed, null for nothing. Where something else stands just before it
+   * would be replaced, it stays. One folder is as good as another. @default nobody else writes there
+   */
+  readonly expected?: ReadonlyMap<string, TreeEntry | null>;
 }
 
 export interface TreeOutcome {
+  /** Paths at which something else stood than was expected; they are neither done nor failed. @default none */
+  readonly changed?: ReadonlySet<string>;
   /** Paths that are as asked for. */
   readonly done: readonly string[];
   readonly failed: readonly { readonly path: string; readonly reason: string }[];
@@ -446,7 +453,7 @@ export interface TreeOutcome {
 
 /** Replaces parts of a folder: contents are staged, then everything is put in place by rename. */
 export interface TreeWriter {
-  /** Nothing shows in the folder before `finish`. Files come one after the other. */
+  /** Nothing shows in the folder before `finish`. Files come one after the other, each when there is no promise to wait for. */
   stage(
     file: {
       readonly path: string;
@@ -456,7 +463,7 @@ export interface TreeWriter {
       readonly owner?: { readonly uid: number; readonly gid: number };
     },
     content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
-  ): Promise<void>;
+  ): Promise<void> | void;
   /** Takes a staged file back. */
   unstage(path: string): void;
   /**
@@ -490,7 +497,7 @@ export interface EnvironmentTree {
   pack(
     root: string,
     paths: readonly string[],
-    take: (file: TreeFile) => Promise<void>,
+    take: (file: TreeFile) => Promise<void> | void,
     options?: { readonly timeoutMs?: number; readonly abortSignal?: AbortSignal },
   ): Promise<void>;
   /** What is at these paths, in one request, before they are written to. Paths are taken as `files` takes them. */

@@ -30,7 +30,7 @@ export function createTree(
     hash: (root, paths, options) => hashTree(system, root, paths, options),
     pack: (root, paths, take, options) => packTree(system, root, paths, take, options),
     capture: (paths, options) => captureFiles(system, facts, paths, options),
-    writer: (root) => new ShellWriter(system, root, scan),
+    writer: (root) => new ShellWriter(system, root, scan, () => memo.hasFind),
     identity: () => identityOf(system, facts.id),
   };
 }
@@ -103,7 +103,7 @@ async function packTree(
   system: SystemShell,
   root: string,
   paths: readonly string[],
-  take: (file: TreeFile) => Promise<void>,
+  take: (file: TreeFile) => Promise<void> | void,
   { timeoutMs = limits.treeTimeoutMs, abortSignal }: RunOptions = {},
 ): Promise<void> {
   const asked = paths.filter((path) => isInside(path) && !isOurs(path));

@@ -8,7 +8,8 @@ import type { FileKind, TreeEntry } from "../base.ts";
 import { byPath } from "./names.ts";
 
 /** What changes with a file stands together, so that a stamp is one piece of the answer. */
-const WORDS = "%y %m %U %G %s %T@ %C@ %D.%i";
+export const STAMP = "%s %T@ %C@ %D.%i";
+const WORDS = `%y %m %U %G ${STAMP}`;
 const END = "\\0%l\\0";
 
 /**

@@ -26,13 +26,15 @@ export function textOf(path: string): string | null {
  * and not one of our own names.
  */
 export function isInside(path: string): boolean {
-  if (path === "" || path.includes("\0")) return false;
-  return path.split("/").every((part) => part !== "" && part !== "." && part !== "..");
+  return path !== "" && !LEADS_OUT.test(path);
 }
+
+/** A part that is empty, `.` or `..`, or a NUL. */
+const LEADS_OUT = /(?:^|\/)\.{0,2}(?:\/|$)|\0/;
 
 /** Whether an entry of this name is our own: staged files and temporary ones. */
 export function isOurs(path: string): boolean {
-  return path.split("/").some((part) => part.startsWith(OUR_PREFIX));
+  return path.startsWith(OUR_PREFIX) || path.includes(`/${OUR_PREFIX}`);
 }
 
 /** How names of our own files in a tree begin. */
