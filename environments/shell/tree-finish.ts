@@ -3,40 +3,11 @@
  * one program, and a folder that is not there yet one rename. `$s` is the folder for staged files.
  */
 import type { TreeChanges } from "../base.ts";
-import { STAMP } from "../tree/find.ts";
 import { byPath, foldersOn, parentOf } from "../tree/names.ts";
 import { quote } from "./quote.ts";
 
 /** Words of one command line, bytes: well below what any kernel allows. */
-const LINE_BYTES = 64 * 1024;
-/** So many paths are asked about in the request that also does all else. */
-const FEW_PATHS = 256;
-
-/** Whether a request that does more can ask about the paths, too. */
-export function areFew(paths: readonly string[]): boolean {
-  return paths.length <= FEW_PATHS && paths.reduce((sum, { length }) => sum + length, 0) < LINE_BYTES / 2;
-}
-
-/**
- * A test that ends the script with `exitCode` when something else stands at the paths than was expected. For GNU find.
- *
- * @returns null when it would be too long
- */
-export function expectationScript(
-  expected: NonNullable<TreeChanges["expected"]>,
-  exitCode: number,
-): string | null {
-  const paths = [...expected.keys()];
-  if (!areFew(paths)) return null;
-  if (paths.length === 0) return "";
-  const words = [...expected].flatMap(([path, entry]) =>
-    entry === null ? [] : [`${entry.kind === "directory" ? "d" : entry.stamp} ./${path}`],
-  );
-  return `now=$(find ${paths.map(here).join(" ")} -maxdepth 0 \\( -type d -printf 'd %p\\n' -o -printf '${STAMP} %p\\n' \\) 2>/dev/null)
-[ "$now" = ${quote(words.join("\n"))} ] || exit ${exitCode}
-`;
-}
-
+export const LINE_BYTES = 64 * 1024;
 /** How staged folders get into place. */
 export interface FolderPlan {
   /** Folders that are meant to be there as they are staged, with all that is in them. */

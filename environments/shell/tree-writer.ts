@@ -6,7 +6,6 @@ import { randomBytes } from "node:crypto";
 import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, TreeChanges, TreeOutcome, TreeWriter } from "../base.ts";
-import { FIND_NAMED, parseNamed } from "../tree/find.ts";
 import { foldersOn, OUR_PREFIX, parentOf } from "../tree/names.ts";
 import {
   changedSince,
@@ -20,8 +19,9 @@ import {
 import { TarBatch } from "../tree/tar.ts";
 import { quote } from "./quote.ts";
 import type { SystemRunResult, SystemShell } from "./stream.ts";
-import { areFew, expectationScript, finishScripts, here, isStagedMode, planFolders } from "./tree-finish.ts";
+import { type FolderPlan, finishScripts, isStagedMode, planFolders } from "./tree-finish.ts";
 import { enterRoot, rootError } from "./tree-run.ts";
+import { expectationScript, type Telling, telling } from "./tree-told.ts";
 
 /** Contents of small files that are sent while the next ones are read, bytes: the first of them soon, then in larger pieces. */
 const SEND_FIRST_BYTES = 512 * 1024;
@@ -84,23 +84,28 @@ export class ShellWriter implements TreeWriter {
         if (this.#batch.length > this.#sendBytes) await this.#send();
       }
       await this.#sending;
-      const check = this.#hasFind() ? expectationScript(asked.expected ?? NOTHING, CHANGED) : null;
-      let [changes, changed] = check === null ? await this.#leaveChanged(asked) : [asked, NONE];
-      let applied = await this.#apply(changes, check ?? "");
+      let plan = this.#plan(asked);
+      const check = this.#hasFind()
+        ? expectationScript(asked.expected ?? NOTHING, plan.folders, CHANGED)
+        : null;
+      let changed = NONE;
+      const leaveChanged = async () => {
+        changed = await changedSince(this.#scan, this.#root, asked.expected ?? NOTHING);
+        for (const path of changed) this.unstage(path);
+        plan = this.#plan(without(asked, changed));
+      };
+      if (check === null) await leaveChanged();
+      let applied = await this.#apply(plan, check ?? "");
       if (applied.exitCode === CHANGED) {
         // Nothing was done yet.
-        [changes, changed] = await this.#leaveChanged(asked);
-        applied = await this.#apply(changes, "");
+        await leaveChanged();
+        applied = await this.#apply(plan, "");
       }
       const { exitCode, stdout, stderr } = applied;
       if (exitCode === UNPACK_FAILED) throw this.#unpackError(stderr);
       if (exitCode !== 0) throw rootError(exitCode, "write", this.#root, stderr);
       this.#ended = true;
-      const files = [...this.#files.values()];
-      const found = this.#isToldAtOnce(changes)
-        ? parseNamed(stdout, 0, { takenAt: 0, fineSeconds: 0 })
-        : (await this.#scan(this.#root, { paths: judgedPaths(files, changes) })).entries;
-      const { done, failed } = judgeOutcome(found, files, changes, new Map());
+      const { done, failed } = plan.telling?.read(stdout) ?? (await this.#look(plan));
       return {
         done,
         failed: failed.map((each) => withReason(each, stderr)),
@@ -228,6 +233,7 @@ s=${this.#stage}${make}`;
     });
     if (exitCode === UNPACK_FAILED) throw this.#unpackError(stderr);
     if (exitCode !== 0) throw rootError(exitCode, "write", this.#root, stderr);
+    this.#batch.recycle(archive);
   }
 
   #unpackError(stderr: string): MoorageError {
@@ -237,42 +243,40 @@ s=${this.#stage}${make}`;
     return rootError(UNPACK_FAILED, "write", this.#root, stderr);
   }
 
-  /** Takes back what is another by now than was expected. */
-  async #leaveChanged(asked: TreeChanges): Promise<[TreeChanges, ReadonlySet<string>]> {
-    const changed = await changedSince(this.#scan, this.#root, asked.expected ?? NOTHING);
-    for (const path of changed) this.unstage(path);
-    return [without(asked, changed), changed];
+  #plan(changes: TreeChanges): Plan {
+    const files = [...this.#files.values()];
+    const placed = [...files, ...(changes.links ?? [])].map(({ path }) => path);
+    const folders = planFolders(placed, changes, this.#spoiled);
+    return {
+      changes,
+      files,
+      placed,
+      folders,
+      telling: this.#hasFind() ? telling(files, changes, folders) : null,
+    };
   }
 
-  /** Whether the same request that does all can tell what came of it: of a few, that is. */
-  #isToldAtOnce(changes: TreeChanges): boolean {
-    return this.#hasFind() && areFew(judgedPaths([...this.#files.values()], changes));
+  async #look({ files, changes }: Plan): Promise<TreeOutcome> {
+    const { entries } = await this.#scan(this.#root, { paths: judgedPaths(files, changes) });
+    return judgeOutcome(entries, files, changes, new Map());
   }
 
   /**
    * Unpacks what has not been sent, does everything and removes what was staged. The script's bytes are the names' own,
    * so it comes as one of the files, and is read by the shell.
    */
-  async #apply(changes: TreeChanges, check: string): Promise<SystemRunResult> {
-    const { folders = [], links = [] } = changes;
-    const placed = [...this.#files.values(), ...links].map(pathOf);
-    const plan = planFolders(placed, changes, this.#spoiled);
-    const { now, rest } = finishScripts(placed, changes, plan, REST_SCRIPT);
-    const told = this.#isToldAtOnce(changes)
-      ? `\nfind ${judgedPaths([...this.#files.values()], changes)
-          .map(here)
-          .join(" ")} -maxdepth 0 -printf '${FIND_NAMED}' 2>/dev/null`
-      : "";
-    const script = Buffer.from(`${check}${now}\nrm -rf -- "$s"${told}\n:\n`, "latin1");
+  async #apply({ changes, placed, folders, telling }: Plan, check: string): Promise<SystemRunResult> {
+    const { now, rest } = finishScripts(placed, changes, folders, REST_SCRIPT);
+    const script = Buffer.from(`${check}${now}\nrm -rf -- "$s"\n${telling?.script ?? ":"}`, "latin1");
     const timeoutMs = limits.treeTimeoutMs;
     // Without a tar this can still be had.
-    if (this.#batch.length === 0 && plan.tops.length === 0) {
+    if (this.#batch.length === 0 && folders.tops.length === 0) {
       const command = `${this.#enter()}\ncat >"$s/${SCRIPT}" && . "./$s/${SCRIPT}"`;
       return this.#system.run(command, { stdin: script, timeoutMs });
     }
     const modifiedAt = Math.floor(Date.now() / 1000);
-    for (const { path, mode } of folders) {
-      if (plan.whole.has(path) && isStagedMode(mode))
+    for (const { path, mode } of changes.folders ?? []) {
+      if (folders.whole.has(path) && isStagedMode(mode))
         this.#batch.add({ path, type: "directory", size: 0, mode, modifiedAt });
     }
     for (const [path, content] of [
@@ -287,16 +291,23 @@ s=${this.#stage}${make}`;
   }
 }
 
+/** What `finish` is about to do. */
+interface Plan {
+  readonly changes: TreeChanges;
+  readonly files: readonly Staged[];
+  /** Files and links. */
+  readonly placed: readonly string[];
+  readonly folders: FolderPlan;
+  /** Null when everything is looked at afterwards. */
+  readonly telling: Telling | null;
+}
+
 const NONE: ReadonlySet<string> = new Set();
 const NOTHING: NonNullable<TreeChanges["expected"]> = new Map();
 
 /** Extracts an archive from standard input among what is staged. */
 const UNPACK = `command -v tar >/dev/null 2>&1 || exit 93
 ( umask 077; exec tar -x -p -f - -C "./$s" ) || exit ${UNPACK_FAILED}`;
-
-function pathOf({ path }: { readonly path: string }): string {
-  return path;
-}
 
 function checkSize({ path, size }: Staged, bytes: number): void {
   if (bytes === size) return;

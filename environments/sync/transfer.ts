@@ -70,7 +70,8 @@ async function oneGo(
     progress.bytes += length;
     onProgress?.({ message, fraction: Math.min(1, progress.bytes / progress.totalBytes) });
   };
-  const send = ({ path, size, content, bytes }: TreeFile): Promise<void> | void => {
+  const send = (packed: TreeFile): Promise<void> | void => {
+    const { path, size, bytes } = packed;
     const entry = fromView.entries.get(path);
     if (!entry) return;
     if (hasGrown(entry, size)) {
@@ -78,7 +79,7 @@ async function oneGo(
       return;
     }
     const file = { path, size, mode: entry.mode & 0o777, modifiedAt: entry.modifiedAt };
-    if (!bytes) return sendLong(file, content);
+    if (!bytes) return sendLong(file, packed.content);
     tell(size);
     sent.set(path, hash("sha256", bytes));
     return writer.stage(file, [bytes]);

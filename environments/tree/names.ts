@@ -10,10 +10,13 @@ export function bytesOf(text: string): string {
 
 /** A path of a tree as text for people: UTF-8 where it is, else its odd bytes and control characters escaped. */
 export function showName(path: string): string {
+  if (PLAIN.test(path)) return path;
   const text = Buffer.from(path, "latin1").toString("utf8");
   const shown = bytesOf(text) === path ? text : path.replaceAll(/[\x80-\xff]/g, escapeByte);
   return shown.replaceAll(/[\x00-\x1f\x7f]/g, escapeByte);
 }
+
+const PLAIN = /^[\x20-\x7e]*$/;
 
 /** A path of a tree as UTF-8 text, or null when it is none. */
 export function textOf(path: string): string | null {
