@@ -65,12 +65,8 @@ export function parseNamed(answer: Buffer, at: number, grain: Grain): TreeEntry[
  * not prove anything yet; so the next one who compares has little to do.
  */
 export class FindReader {
-  /** What was told last, in find's order, without the root. */
-  #told: readonly Told[] = [];
-  /** The words of that, and where each begins in them; the end comes last. */
-  #words: Buffer = Buffer.alloc(0);
-  #starts: Uint32Array = new Uint32Array(1);
-  /** By path; made when something is told in another order. */
+  #last: Answer = NO_ANSWER;
+  /** Where each path stands in the last answer; made when something is told in another order. */
   #places: ReadonlyMap<string, number> | null = null;
   #device = "";
   #entries: readonly TreeEntry[] = [];
@@ -97,107 +93,165 @@ export class FindReader {
     const { device } = parseRecord(answer.toString("latin1", at, rootEnd), grain);
     if (device !== this.#device) this.#forget();
     this.#device = device;
-    const before = this.#told;
-    const isKept = new Uint8Array(before.length);
-    const told: Told[] = [];
-    const starts: number[] = [];
+    const { words, starts, entries, marks } = this.#last;
+    const isKept = new Uint8Array(entries.length);
+    const now = new Gathered(answer);
     const fresh: TreeEntry[] = [];
-    const closed: string[] = [];
-    const add = (one: Told, start: number) => {
-      told.push(one);
-      starts.push(start);
-      if (told.length > limits.treeMaxEntries) throw tooMany(this.#root);
-      if (one.isClosed || (one.entry.kind === "directory" && one.device !== device))
-        closed.push(one.entry.path);
+    const add = (record: string, start: number) => {
+      const told = parseRecord(record, grain);
+      const isClosed = told.isClosed || (told.entry.kind === "directory" && told.device !== device);
+      now.add(told.entry, start, (isClosed ? CLOSED : 0) | (told.entry.settled ? 0 : UNSETTLED));
+      fresh.push(told.entry);
     };
     let place = 0;
     let start = rootEnd;
     while (start < answer.length) {
-      const from = this.#starts[place] ?? this.#words.length;
-      const same = from + sameBytes(answer, start, this.#words, from);
+      const from = starts[place] ?? words.length;
+      const same = from + sameBytes(answer, start, words, from);
       const shift = start - from;
-      // All that was told in the same words, up to the first that was not.
-      for (let known = before[place]; known; known = before[place]) {
-        const knownEnd = this.#starts[place + 1] ?? 0;
+      // All that was told in the same words, up to the first that was not. Nothing is asked of the entries themselves,
+      // since so many are no longer at hand for the processor.
+      for (; place < entries.length; place += 1) {
+        const knownEnd = starts[place + 1] ?? 0;
         if (knownEnd > same) break;
-        if (isKept[place] === 0 || !known.entry.settled) {
-          if (known.entry.settled) isKept[place] = 1;
-          else {
-            known = parseRecord(answer.toString("latin1", start, knownEnd + shift), grain);
-            fresh.push(known.entry);
-          }
-          add(known, start);
+        const [entry, mark] = [entries[place], marks[place] ?? 0];
+        if ((mark & UNSETTLED) !== 0) add(answer.toString("latin1", start, knownEnd + shift), start);
+        else if (entry && isKept[place] === 0) {
+          isKept[place] = 1;
+          now.add(entry, start, mark);
         }
-        place += 1;
         start = knownEnd + shift;
       }
       if (start >= answer.length) break;
       const end = recordEnd(answer, start);
-      const parsed = parseRecord(answer.toString("latin1", start, end), grain);
-      const { path } = parsed.entry;
-      const old = before[place]?.entry.path === path ? place : this.#placeOf(path);
-      if (old !== undefined && this.#isAsBefore(old, answer, start, end)) {
-        // It is told in another place than before: it is compared there.
+      const record = answer.toString("latin1", start, end);
+      const path = pathIn(record);
+      const old = entries[place]?.path === path ? place : this.#placeOf(path);
+      if (old !== undefined && words.compare(answer, start, end, starts[old], starts[old + 1]) === 0) {
+        // It is told in another place than before, and compared there.
         place = old;
         continue;
       }
-      add(parsed, start);
-      fresh.push(parsed.entry);
+      add(record, start);
       if (old !== undefined) place = old + 1;
       start = end;
+      if (now.entries.length > limits.treeMaxEntries) throw tooMany(this.#root);
     }
-    this.#keep(told, answer, starts, fresh, isKept);
-    return { entries: this.#entries, closed: closed.sort(byPath) };
+    this.#keep(now, fresh, isKept);
+    return { entries: this.#entries, closed: now.closed().sort(byPath) };
   }
 
   /** Whether so many names cost more, looked at one by one, than the whole folder as it was last. */
   isWorthWhole(names: number): boolean {
-    return names > Math.max(WHOLE_MIN_NAMES, this.#told.length / 4);
+    return names > Math.max(WHOLE_MIN_NAMES, this.#last.entries.length / 4);
   }
 
-  #keep(
-    told: readonly Told[],
-    answer: Buffer,
-    starts: readonly number[],
-    fresh: TreeEntry[],
-    isKept: Uint8Array,
-  ): void {
-    const gone = new Set<TreeEntry>();
-    for (const [place, { entry }] of this.#told.entries()) if (isKept[place] === 0) gone.add(entry);
-    if (fresh.length > 0 || gone.size > 0 || this.#told.length === 0) {
-      const staying = this.#told.length === 0 ? [] : this.#entries.filter((entry) => !gone.has(entry));
-      this.#entries = merge(
-        staying,
-        fresh.sort((a, b) => byPath(a.path, b.path)),
-      );
+  #keep(now: Gathered, fresh: TreeEntry[], isKept: Uint8Array): void {
+    const before = this.#last.entries;
+    const gone = before.filter((_, place) => isKept[place] === 0);
+    if (fresh.length > 0 || gone.length > 0 || before.length === 0) {
+      fresh.sort(inOrder);
+      const changed =
+        before.length > 0 && fresh.length < before.length / 4 ? replaced(this.#entries, gone, fresh) : null;
+      const left = new Set(gone);
+      this.#entries =
+        changed ?? merge(before.length === 0 ? [] : this.#entries.filter((entry) => !left.has(entry)), fresh);
       this.#places = null;
     }
     // What was renamed meanwhile may have been told twice; then nothing is gone by the next time.
-    if (told.length !== this.#entries.length) {
-      this.#forget();
-      return;
-    }
-    this.#told = told;
-    this.#words = answer;
-    this.#starts = Uint32Array.from([...starts, answer.length]);
+    if (now.entries.length === this.#entries.length) this.#last = now.whole();
+    else this.#forget();
   }
 
   #forget(): void {
-    this.#told = [];
-    this.#words = Buffer.alloc(0);
-    this.#starts = new Uint32Array(1);
+    this.#last = NO_ANSWER;
     this.#places = null;
   }
 
-  #isAsBefore(place: number, answer: Buffer, start: number, end: number): boolean {
-    return this.#words.compare(answer, start, end, this.#starts[place], this.#starts[place + 1]) === 0;
-  }
-
-  /** Where a path stood in the last answer. */
   #placeOf(path: string): number | undefined {
-    this.#places ??= new Map(this.#told.map(({ entry }, place) => [entry.path, place]));
+    this.#places ??= new Map(this.#last.entries.map((entry, place) => [entry.path, place]));
     return this.#places.get(path);
   }
+}
+
+/** What was told, in find's order and without the root. */
+interface Answer {
+  readonly words: Buffer;
+  /** Where each entry begins in the words; the end comes last. */
+  readonly starts: Uint32Array;
+  readonly entries: readonly TreeEntry[];
+  /** Of each entry: `CLOSED`, `UNSETTLED`. */
+  readonly marks: Uint8Array;
+}
+
+const CLOSED = 1;
+const UNSETTLED = 2;
+const NO_ANSWER: Answer = {
+  words: Buffer.alloc(0),
+  starts: new Uint32Array(1),
+  entries: [],
+  marks: new Uint8Array(0),
+};
+
+/** An answer while it is read. */
+class Gathered {
+  readonly entries: TreeEntry[] = [];
+  readonly #words: Buffer;
+  readonly #starts: number[] = [];
+  readonly #marks: number[] = [];
+
+  constructor(words: Buffer) {
+    this.#words = words;
+  }
+
+  add(entry: TreeEntry, start: number, mark: number): void {
+    this.entries.push(entry);
+    this.#starts.push(start);
+    this.#marks.push(mark);
+  }
+
+  closed(): string[] {
+    return this.#marks.flatMap((mark, place) =>
+      (mark & CLOSED) === 0 ? [] : (this.entries[place]?.path ?? []),
+    );
+  }
+
+  whole(): Answer {
+    return {
+      words: this.#words,
+      starts: Uint32Array.from([...this.#starts, this.#words.length]),
+      entries: this.entries,
+      marks: Uint8Array.from(this.#marks),
+    };
+  }
+}
+
+/** The list with others in the place of some; null when those are not of the same paths. Both are in order. */
+function replaced(
+  entries: readonly TreeEntry[],
+  gone: readonly TreeEntry[],
+  fresh: readonly TreeEntry[],
+): readonly TreeEntry[] | null {
+  const old = [...gone].sort(inOrder);
+  if (old.length !== fresh.length || old.some(({ path }, index) => fresh[index]?.path !== path)) return null;
+  const list = [...entries];
+  for (const entry of fresh) list[placeIn(list, entry.path)] = entry;
+  return list;
+}
+
+/** Where the path stands, or would, in a list in order. */
+export function placeIn(entries: readonly TreeEntry[], path: string): number {
+  let low = 0;
+  for (let high = entries.length; low < high; ) {
+    const middle = (low + high) >> 1;
+    if ((entries[middle]?.path ?? "") < path) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+function inOrder(a: TreeEntry, b: TreeEntry): number {
+  return byPath(a.path, b.path);
 }
 
 /** How many bytes from two places on are the same. */
@@ -264,6 +318,15 @@ function parseRecord(record: string, { takenAt, fineSeconds }: Grain, prefix = "
   };
   return { entry, device: record.slice(inode, record.indexOf(".", inode)), isClosed };
 }
+
+/** The path of a record, which comes after nine words. */
+function pathIn(record: string): string {
+  let at = 0;
+  for (let word = 0; word < WORD_COUNT; word += 1) at = wordAfter(record, at);
+  return record.slice(at, record.indexOf("\0"));
+}
+
+const WORD_COUNT = WORDS.split(" ").length;
 
 /** Makes one list of two that are in order of their paths; of those with one path the last of the second list stays. */
 function merge(some: readonly TreeEntry[], others: readonly TreeEntry[]): readonly TreeEntry[] {
