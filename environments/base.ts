@@ -390,11 +390,15 @@ export interface TreeScan {
   readonly entries: readonly TreeEntry[];
   /** Folders that could not be looked into, and mount points, which are not entered; both are also entries. */
   readonly closed: readonly string[];
+  /** Of contents, taken after the entries; some of those that were asked for. */
+  readonly hashes?: ReadonlyMap<string, string>;
 }
 
 export interface TreeScanOptions {
   /** Only these entries, by path, without what is in them; those that are not there are left out. @default all */
   readonly paths?: readonly string[];
+  /** Files whose hashes are wanted with a scan of everything, where that saves a request. @default none */
+  readonly hashed?: readonly string[];
   readonly timeoutMs?: number;
   readonly abortSignal?: AbortSignal;
 }

@@ -33,6 +33,9 @@ const REST_SCRIPT = `${OUR_PREFIX}rest`;
 /** Exit codes of `finish`, beside those of `rootError`. */
 const UNPACK_FAILED = 95;
 const CHANGED = 96;
+const NO_BASE64 = 97;
+/** An archive that goes as a text in the script itself: a standard input costs more programs, and a turn of the line. */
+const INLINE_MAX_BYTES = 48 * 1024;
 
 export class ShellWriter implements TreeWriter {
   readonly #system: SystemShell;
@@ -267,7 +270,10 @@ s=${this.#stage}${make}`;
    */
   async #apply({ changes, placed, folders, telling }: Plan, check: string): Promise<SystemRunResult> {
     const { now, rest } = finishScripts(placed, changes, folders, REST_SCRIPT);
-    const script = Buffer.from(`${check}${now}\nrm -rf -- "$s"\n${telling?.script ?? ":"}`, "latin1");
+    const script = Buffer.from(
+      `${check}${now}\nrm -rf -- "$s" &\n${telling?.script ?? ""}wait\n:\n`,
+      "latin1",
+    );
     const timeoutMs = limits.treeTimeoutMs;
     // Without a tar this can still be had.
     if (this.#batch.length === 0 && folders.tops.length === 0) {
@@ -284,10 +290,15 @@ s=${this.#stage}${make}`;
       [REST_SCRIPT, Buffer.from(rest, "latin1")],
     ] as const)
       this.#batch.add({ path, type: "file", size: content.length, mode: 0o600, modifiedAt }, [content]);
-    return this.#system.run(`${this.#enter()}\n${UNPACK}\n. "./$s/${SCRIPT}"`, {
-      stdin: this.#batch.take(),
-      timeoutMs,
-    });
+    const archive = this.#batch.take();
+    const run = `. "./$s/${SCRIPT}"`;
+    if (archive.length <= INLINE_MAX_BYTES) {
+      const inline = await this.#system.run(`${this.#enter()}\n${unpackInline(archive)}\n${run}`, {
+        timeoutMs,
+      });
+      if (inline.exitCode !== NO_BASE64) return inline;
+    }
+    return this.#system.run(`${this.#enter()}\n${UNPACK}\n${run}`, { stdin: archive, timeoutMs });
   }
 }
 
@@ -305,9 +316,17 @@ interface Plan {
 const NONE: ReadonlySet<string> = new Set();
 const NOTHING: NonNullable<TreeChanges["expected"]> = new Map();
 
+const HAS_TAR = "command -v tar >/dev/null 2>&1 || exit 93";
+const EXTRACT = `( umask 077; exec tar -x -p -f - -C "./$s" ) || exit ${UNPACK_FAILED}`;
+
 /** Extracts an archive from standard input among what is staged. */
-const UNPACK = `command -v tar >/dev/null 2>&1 || exit 93
-( umask 077; exec tar -x -p -f - -C "./$s" ) || exit ${UNPACK_FAILED}`;
+const UNPACK = `${HAS_TAR}\n${EXTRACT}`;
+
+function unpackInline(archive: Buffer): string {
+  return `${HAS_TAR}
+command -v base64 >/dev/null 2>&1 || exit ${NO_BASE64}
+printf %s '${archive.toString("base64")}' | base64 -d | ${EXTRACT}`;
+}
 
 function checkSize({ path, size }: Staged, bytes: number): void {
   if (bytes === size) return;

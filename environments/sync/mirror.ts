@@ -60,6 +60,8 @@ interface Pair {
   readonly rules: IgnoreRules;
   /** Paths that both sides did not agree on in the end. */
   readonly open: ReadonlySet<string>;
+  /** What was put in place there just now: its stamps prove nothing yet, so the next run hashes it. */
+  readonly pushed: readonly string[];
 }
 
 /**
@@ -97,7 +99,11 @@ export async function mirror(
   memory.pairs.delete(file);
   memory.roots.delete(workspace);
   if (!dryRun) sweepStages(here.root);
-  const scans = await scanBoth(here, there, knownRoot !== undefined, abortSignal);
+  const scans = await scanBoth(here, there, {
+    mayMiss: knownRoot !== undefined,
+    hashed: last?.pushed ?? [],
+    ...bound,
+  });
   // The workspace is another one by now.
   if (!scans) {
     base[Symbol.dispose]();
@@ -196,7 +202,14 @@ export async function mirror(
     const [ours, theirs] = [hereView.stateOf(path), thereView.stateOf(path)];
     return ours !== theirs || ours !== base.states.get(path) || ours?.endsWith("?");
   });
-  memory.pairs.set(file, { kept: base.kept, here: hereView, there: thereView, rules, open: new Set(open) });
+  memory.pairs.set(file, {
+    kept: base.kept,
+    here: hereView,
+    there: thereView,
+    rules,
+    open: new Set(open),
+    pushed,
+  });
   memory.roots.set(workspace, there.root);
   return report({ ...decision, push: pushed, pull: pulled }, copies, skipped);
 }
@@ -211,13 +224,15 @@ async function makeWorkspace({ files, workspace }: BaseEnvironment): Promise<str
 async function scanBoth(
   here: Side,
   there: Side,
-  mayMiss: boolean,
-  abortSignal?: AbortSignal,
+  {
+    mayMiss,
+    hashed,
+    ...bound
+  }: { readonly mayMiss: boolean; readonly hashed: readonly string[]; readonly abortSignal?: AbortSignal },
 ): Promise<readonly [TreeScan, TreeScan] | null> {
-  const bound = abortSignal ? { abortSignal } : {};
   const [hereScan, thereScan] = await Promise.allSettled([
     here.tree.scan(here.root, bound),
-    there.tree.scan(there.root, bound),
+    there.tree.scan(there.root, { ...bound, hashed }),
   ]);
   if (hereScan.status === "rejected") throw hereScan.reason;
   const isGone =

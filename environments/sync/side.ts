@@ -100,6 +100,8 @@ export class View {
     this.#all = scan.entries;
     this.#closed = scan.closed.join("\0");
     for (const path of scan.closed) this.unreadable.add(path);
+    for (const [path, hash] of scan.hashes ?? [])
+      if (this.entries.get(path)?.kind === "file") this.learn(path, hash);
   }
 
   /** Finds the hashes of those files of the paths that are not known. */

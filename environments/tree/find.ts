@@ -95,7 +95,7 @@ export class FindReader {
     this.#device = device;
     const { words, starts, entries, marks } = this.#last;
     const isKept = new Uint8Array(entries.length);
-    const now = new Gathered(answer);
+    const now = new Gathered(answer, entries.length);
     const fresh: TreeEntry[] = [];
     const add = (record: string, start: number) => {
       const told = parseRecord(record, grain);
@@ -148,7 +148,11 @@ export class FindReader {
 
   #keep(now: Gathered, fresh: TreeEntry[], isKept: Uint8Array): void {
     const before = this.#last.entries;
-    const gone = before.filter((_, place) => isKept[place] === 0);
+    const gone: TreeEntry[] = [];
+    for (let place = isKept.indexOf(0); place >= 0; place = isKept.indexOf(0, place + 1)) {
+      const entry = before[place];
+      if (entry) gone.push(entry);
+    }
     if (fresh.length > 0 || gone.length > 0 || before.length === 0) {
       fresh.sort(inOrder);
       const changed =
@@ -193,37 +197,50 @@ const NO_ANSWER: Answer = {
   marks: new Uint8Array(0),
 };
 
-/** An answer while it is read. */
+/** An answer while it is read. Its lists have their size from the start: to let them grow costs more than to fill them. */
 class Gathered {
   readonly entries: TreeEntry[] = [];
   readonly #words: Buffer;
-  readonly #starts: number[] = [];
-  readonly #marks: number[] = [];
+  #starts: Uint32Array;
+  #marks: Uint8Array;
+  #anyClosed = false;
 
-  constructor(words: Buffer) {
+  /** @param count of entries, about */
+  constructor(words: Buffer, count: number) {
     this.#words = words;
+    this.#starts = new Uint32Array(count + 64);
+    this.#marks = new Uint8Array(count + 64);
   }
 
   add(entry: TreeEntry, start: number, mark: number): void {
-    this.entries.push(entry);
-    this.#starts.push(start);
-    this.#marks.push(mark);
+    const place = this.entries.push(entry) - 1;
+    if (place === this.#marks.length) {
+      this.#starts = grown(this.#starts, new Uint32Array(2 * place));
+      this.#marks = grown(this.#marks, new Uint8Array(2 * place));
+    }
+    this.#starts[place] = start;
+    this.#marks[place] = mark;
+    this.#anyClosed ||= (mark & CLOSED) !== 0;
   }
 
   closed(): string[] {
-    return this.#marks.flatMap((mark, place) =>
-      (mark & CLOSED) === 0 ? [] : (this.entries[place]?.path ?? []),
-    );
+    if (!this.#anyClosed) return [];
+    return this.entries
+      .filter((_, place) => ((this.#marks[place] ?? 0) & CLOSED) !== 0)
+      .map(({ path }) => path);
   }
 
   whole(): Answer {
-    return {
-      words: this.#words,
-      starts: Uint32Array.from([...this.#starts, this.#words.length]),
-      entries: this.entries,
-      marks: Uint8Array.from(this.#marks),
-    };
+    const count = this.entries.length;
+    const starts = this.#starts.slice(0, count + 1);
+    starts[count] = this.#words.length;
+    return { words: this.#words, starts, entries: this.entries, marks: this.#marks.subarray(0, count) };
   }
+}
+
+function grown<Numbers extends Uint32Array | Uint8Array>(numbers: Numbers, larger: Numbers): Numbers {
+  larger.set(numbers);
+  return larger;
 }
 
 /** The list with others in the place of some; null when those are not of the same paths. Both are in order. */
@@ -319,7 +336,7 @@ function parseRecord(record: string, { takenAt, fineSeconds }: Grain, prefix = "
   return { entry, device: record.slice(inode, record.indexOf(".", inode)), isClosed };
 }
 
-/** The path of a record, which comes after nine words. */
+/** The path of a record, which comes after its words. */
 function pathIn(record: string): string {
   let at = 0;
   for (let word = 0; word < WORD_COUNT; word += 1) at = wordAfter(record, at);
