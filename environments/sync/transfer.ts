@@ -71,6 +71,7 @@ async function oneGo(
     onProgress?.({ message, fraction: Math.min(1, progress.bytes / progress.totalBytes) });
   };
   const send = (packed: TreeFile): Promise<void> | void => {
+    // Of a small file nobody asks for the sequence.
     const { path, size, bytes } = packed;
     const entry = fromView.entries.get(path);
     if (!entry) return;

@@ -207,7 +207,7 @@ async function pack(
       const taken =
         size > CHUNK_BYTES
           ? take({ path, size, mode, content: contentOf(descriptor, path, size) })
-          : take(smallFile(path, mode, readSmall(descriptor, path, buffer, size)));
+          : take(new SmallFile(path, mode, readSmall(descriptor, path, buffer, size)));
       // Nothing to wait for is the usual case, and a turn for each file is dear.
       if (taken) await taken;
     } finally {
@@ -229,16 +229,25 @@ function readSmall(descriptor: number, path: string, buffer: Buffer, size: numbe
   return buffer.subarray(0, size);
 }
 
-function smallFile(path: string, mode: number, bytes: Buffer): TreeFile {
-  return {
-    path,
-    size: bytes.length,
-    mode,
-    bytes,
-    get content() {
-      return onlyChunk(bytes);
-    },
-  };
+/** Its content as a sequence is made for those alone who ask for it. */
+class SmallFile implements TreeFile {
+  readonly path: string;
+  readonly mode: number;
+  readonly bytes: Buffer;
+
+  constructor(path: string, mode: number, bytes: Buffer) {
+    this.path = path;
+    this.mode = mode;
+    this.bytes = bytes;
+  }
+
+  get size(): number {
+    return this.bytes.length;
+  }
+
+  get content(): AsyncIterable<Buffer> {
+    return onlyChunk(this.bytes);
+  }
 }
 
 function onlyChunk(bytes: Buffer): AsyncIterable<Buffer> {
