@@ -282,8 +282,9 @@ s=${this.#stage}${make}`;
     }
     const modifiedAt = Math.floor(Date.now() / 1000);
     for (const { path, mode } of changes.folders ?? []) {
-      if (folders.whole.has(path) && isStagedMode(mode))
-        this.#batch.add({ path, type: "directory", size: 0, mode, modifiedAt });
+      // Empty ones come so, too; the mode of the others is set in the end.
+      const staged = { path, type: "directory", size: 0, mode: isStagedMode(mode) ? mode : 0o700 } as const;
+      if (folders.whole.has(path)) this.#batch.add({ ...staged, modifiedAt });
     }
     for (const [path, content] of [
       [SCRIPT, script],
