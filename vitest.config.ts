@@ -1,6 +1,7 @@
 import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
 import { BaseSequencer, type TestSpecification } from "vitest/node";
+import { emptyHome } from "./test/host/home.ts";
 
 /**
  * Begins with the conformance suites. Without times of an earlier run the largest files come first, and theirs are the
@@ -17,10 +18,12 @@ class SuitesFirst extends BaseSequencer {
   }
 }
 
+const VARIABLES = emptyHome();
+
 /** For tests that may need a Docker engine. */
 const ENGINE = {
   // testcontainers' reaper needs an image that may not be had here; each test removes what it started.
-  env: { TESTCONTAINERS_RYUK_DISABLED: "true" },
+  env: { ...VARIABLES, TESTCONTAINERS_RYUK_DISABLED: "true" },
   globalSetup: ["test/host/global-setup.ts"],
 };
 
@@ -34,9 +37,13 @@ export default defineConfig({
     // Tests wait for processes more than they compute.
     maxWorkers: availableParallelism() + 1,
     sequence: { sequencer: SuitesFirst },
+    tags: [
+      { name: "slow", description: "Asked by `npm run test:all` alone, like the project of that name." },
+    ],
     // A test waits for conditions, so a longer limit costs nothing but on a failure, and holds on a busy machine.
     testTimeout: 120_000,
     hookTimeout: 180_000,
+    env: VARIABLES,
     projects: [
       {
         extends: true,

@@ -1,44 +1,10 @@
-/**
- * Starts a program on this machine with real pipes. Node's own pipes are sockets, on which `> /dev/stdout` fails,
- * so named pipes are made, opened at both ends and unlinked at once.
- */
+/** Starts a program on this machine with real pipes. */
 import { spawn } from "node:child_process";
-import { closeSync, constants, mkdtempSync, openSync, rmSync } from "node:fs";
+import { closeSync } from "node:fs";
 import { Socket } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { execa } from "execa";
 import { MoorageError } from "../../src/errors.ts";
 import type { ShellStream, StreamEnd } from "../shell/stream.ts";
-
-interface Pipe {
-  readonly reader: Socket;
-  readonly writerFd: number;
-}
-
-async function makePipes(count: number): Promise<Pipe[]> {
-  const folder = mkdtempSync(join(tmpdir(), "moorage-pipe-"));
-  try {
-    const paths = Array.from({ length: count }, (_, index) => join(folder, String(index)));
-    // From the root folder, since the current one may be gone or closed; PATH may be without the system's programs.
-    const env = { PATH: `${process.env.PATH ?? ""}:/usr/bin:/bin` };
-    const { failed, message } = await execa("mkfifo", ["-m", "600", ...paths], {
-      cwd: "/",
-      env,
-      reject: false,
-    });
-    if (failed)
-      throw new MoorageError("ENVIRONMENT_UNAVAILABLE", `Cannot start a program: no pipes (${message})`);
-    return paths.map((path) => {
-      // Opened for reading first and without blocking, so that the writing end finds a reader.
-      const readerFd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
-      const writerFd = openSync(path, constants.O_WRONLY);
-      return { reader: new Socket({ fd: readerFd, readable: true, writable: false }), writerFd };
-    });
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
-}
+import { takePipes } from "./pipes.ts";
 
 export interface SpawnRequest {
   readonly argv: readonly string[];
@@ -53,8 +19,11 @@ export interface SpawnRequest {
  */
 export async function spawnStream(request: SpawnRequest): Promise<ShellStream> {
   const [file = "", ...args] = request.argv;
-  const pipes = await makePipes(2);
-  const [stdout, stderr] = pipes;
+  const pipes = await takePipes(2);
+  const [stdout, stderr] = pipes.map(({ readerFd, writerFd }) => ({
+    reader: new Socket({ fd: readerFd, readable: true, writable: false }),
+    writerFd,
+  }));
   if (!stdout || !stderr) throw new MoorageError("INTERNAL", "Cannot start a program: no pipes were made");
   const child = spawn(file, args, {
     cwd: request.cwd,

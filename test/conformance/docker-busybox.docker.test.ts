@@ -1,5 +1,5 @@
 /** The areas that take long are asked in the workbench in the ordinary run, and of BusyBox by the slow suite. */
-import { QUICK_AREAS } from "./areas.ts";
+import { SHELL_AREAS } from "./areas.ts";
 import { BUSYBOX, describeDocker } from "./docker.ts";
 
-describeDocker({ ...BUSYBOX, areas: QUICK_AREAS });
+describeDocker({ ...BUSYBOX, areas: SHELL_AREAS });

@@ -1,4 +1,4 @@
-import { LONG_AREAS } from "./areas.ts";
+import { areasWithout, SHELL_AREAS } from "./areas.ts";
 import { BUSYBOX, describeDocker } from "./docker.ts";
 
-describeDocker({ ...BUSYBOX, areas: LONG_AREAS });
+describeDocker({ ...BUSYBOX, areas: areasWithout(SHELL_AREAS) });

@@ -1,4 +1,4 @@
-import { areasWithout } from "./areas.ts";
-import { describeDocker, ENGINE_AREAS, WORKBENCH } from "./docker.ts";
+import { areasWithout, CONTAINER_AREAS } from "./areas.ts";
+import { describeDocker, WORKBENCH } from "./docker.ts";
 
-describeDocker({ ...WORKBENCH, areas: areasWithout(ENGINE_AREAS) });
+describeDocker({ ...WORKBENCH, areas: areasWithout(CONTAINER_AREAS) });

@@ -2,7 +2,6 @@
 import { inject } from "vitest";
 import { createDockerEnvironment, listDocker } from "../../environments/docker/index.ts";
 import { BUSYBOX_IMAGE, WORKBENCH_IMAGE } from "../host/images.ts";
-import { QUICK_AREAS } from "./areas.ts";
 import { type Conformance, describeEnvironment } from "./index.ts";
 import { temporaryRoot } from "./root.ts";
 
@@ -14,7 +13,6 @@ export interface DockerPlace extends Pick<Conformance, "gaps" | "areas"> {
 }
 
 /** What an engine, its streams and its containers could touch. */
-export const ENGINE_AREAS = [...QUICK_AREAS, "output", "kill", "leftBehind", "lifecycle"] as const;
 
 /** An image with bash and the usual programs. */
 export const WORKBENCH: DockerPlace = { image: WORKBENCH_IMAGE };

@@ -1,4 +1,4 @@
-import { LONG_AREAS } from "./areas.ts";
+import { areasWithout, SHELL_AREAS } from "./areas.ts";
 import { describeLocal } from "./local.ts";
 
-describeLocal("sh", LONG_AREAS);
+describeLocal("sh", areasWithout(SHELL_AREAS));

@@ -1,5 +1,5 @@
-/** The areas that take long are asked of bash in the ordinary run, and of this shell by the slow suite. */
-import { QUICK_AREAS } from "./areas.ts";
+/** The areas that take long are asked of this shell by the slow suite. */
+import { SHELL_AREAS } from "./areas.ts";
 import { describeLocal } from "./local.ts";
 
-describeLocal("sh", QUICK_AREAS);
+describeLocal("sh", SHELL_AREAS);

@@ -11,6 +11,6 @@ describeVercel({
   serve: () => serveDocker(BUSYBOX_IMAGE),
   // All of them are asked by the slow suite.
   gaps: SH_GAPS,
-  areas: ["argv", "state", "health"],
+  areas: ["argv", "health"],
   ...(!engine.available && { unavailable: engine.reason }),
 });

@@ -1,6 +1,6 @@
 /** Sandboxes that are folders of this machine: the areas that take long. */
 import { serveLocal } from "../serve/served.ts";
-import { LONG_AREAS } from "./areas.ts";
+import { areasWithout, WAY_AREAS } from "./areas.ts";
 import { describeVercel } from "./vercel.ts";
 
-describeVercel({ name: "vercel over local", serve: () => serveLocal(), areas: LONG_AREAS });
+describeVercel({ name: "vercel over local", serve: () => serveLocal(), areas: areasWithout(WAY_AREAS) });

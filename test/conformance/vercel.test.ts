@@ -3,7 +3,7 @@
  * for processes by `vercel-processes.test.ts`.
  */
 import { serveLocal } from "../serve/served.ts";
-import { QUICK_AREAS } from "./areas.ts";
+import { WAY_AREAS } from "./areas.ts";
 import { describeVercel } from "./vercel.ts";
 
-describeVercel({ name: "vercel over local", serve: () => serveLocal(), areas: QUICK_AREAS });
+describeVercel({ name: "vercel over local", serve: () => serveLocal(), areas: WAY_AREAS });

@@ -12,6 +12,7 @@ import { createDockerEnvironment, type DockerEndpoint, listDocker } from "../../
 import { isMoorageError } from "../../src/errors.ts";
 import { type EngineOptions, findEngine } from "../host/engine.ts";
 import { BUSYBOX_IMAGE } from "../host/images.ts";
+import { slowUnless } from "../slow.ts";
 
 const folder = await mkdtemp(join(tmpdir(), "moorage-engine-"));
 const socketPath = join(folder, "docker.sock");
@@ -186,24 +187,27 @@ describe.skipIf(reason !== null)(`a loss from outside${reason ? ` (not tested: $
     expect((await listDocker({ endpoint })).length).toBe(1);
   });
 
-  it.each(["SIGTERM", "SIGKILL"] as const)(
-    "of the engine by %s during a command is no success, and it comes back with the engine",
-    async (signal) => {
-      await using environment = makeEnvironment();
-      await using session = await environment.openSession();
-      await session.exec("export KEPT=1; cd /tmp");
-      const running = session.exec("echo begun; sleep 600", { onOutput: () => endEngine(signal) });
-      await expect(running).rejects.toMatchObject({
-        code: expect.toBeOneOf(["EXECUTION_UNKNOWN", "ENVIRONMENT_LOST", "DOCKER_UNREACHABLE"]),
-      });
-      await expect(environment.exec("echo no")).rejects.toMatchObject({ name: "MoorageError" });
-      expect(await environment.health()).toMatchObject({ healthy: false });
-      await startEngine();
-      const back = await answerAgain(environment, () => session.exec('pwd; echo "$KEPT"'));
-      expect(back).toMatchObject({ exitCode: 0, output: "/tmp\n1\n" });
-      expect(await environment.health()).toMatchObject({ healthy: true });
-    },
-  );
+  for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+    it(
+      `of the engine by ${signal} during a command is no success, and it comes back with the engine`,
+      slowUnless(signal === "SIGKILL"),
+      async () => {
+        await using environment = makeEnvironment();
+        await using session = await environment.openSession();
+        await session.exec("export KEPT=1; cd /tmp");
+        const running = session.exec("echo begun; sleep 600", { onOutput: () => endEngine(signal) });
+        await expect(running).rejects.toMatchObject({
+          code: expect.toBeOneOf(["EXECUTION_UNKNOWN", "ENVIRONMENT_LOST", "DOCKER_UNREACHABLE"]),
+        });
+        await expect(environment.exec("echo no")).rejects.toMatchObject({ name: "MoorageError" });
+        expect(await environment.health()).toMatchObject({ healthy: false });
+        await startEngine();
+        const back = await answerAgain(environment, () => session.exec('pwd; echo "$KEPT"'));
+        expect(back).toMatchObject({ exitCode: 0, output: "/tmp\n1\n" });
+        expect(await environment.health()).toMatchObject({ healthy: true });
+      },
+    );
+  }
 
   it("leaves no container behind", async () => {
     expect(await listDocker({ endpoint })).toEqual([]);

@@ -66,7 +66,7 @@ describe("an orchestrator that is killed in the middle of a command", { timeout:
     expect((await next.processes.list()).filter(({ status }) => status === "running")).toEqual([]);
   });
 
-  it("loses nothing of another orchestrator that lives", async () => {
+  it("loses nothing of another orchestrator that lives", { tags: ["slow"] }, async () => {
     const stateDir = await mkdtemp(join(root, "state-"));
     await using live = await orchestrator(stateDir, "live");
     const before = (await carriers(stateDir)).length;

@@ -116,11 +116,13 @@ describe("a command whose server", () => {
     expect(await meet(garble)).toEqual({ outcome: UNKNOWN, runs: 1, asked: 1 });
   });
 
-  it("stays silent is given up in time", async () => {
+  it("stays silent is given up in time", { tags: ["slow"] }, async () => {
     expect(await meet(async () => {})).toEqual({ outcome: UNKNOWN, runs: 0, asked: 1 });
   });
 
-  it("falls silent in the middle of the output is given up when the command's time is up", async () => {
+  it("falls silent in the middle of the output is given up when the command's time is up", {
+    tags: ["slow"],
+  }, async () => {
     const silence: Fault = async (response, forward) => {
       const [first = "", second = ""] = (await ranWhole(await forward())).split("\n");
       response.writeHead(200, { "content-type": "application/x-ndjson" });
@@ -134,7 +136,9 @@ describe("a command whose server", () => {
     });
   });
 
-  it("falls silent for good is given up when the server says that the command has ended", async () => {
+  it("falls silent for good is given up when the server says that the command has ended", {
+    tags: ["slow"],
+  }, async () => {
     const silence: Fault = async (response, forward) => {
       const [first = ""] = (await ranWhole(await forward())).split("\n");
       response.writeHead(200, { "content-type": "application/x-ndjson" });

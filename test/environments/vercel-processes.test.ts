@@ -69,7 +69,7 @@ it("a cut command ends with what left its tree, and a yielded one when it is kil
   await expect.poll(() => running(seconds), DEADLINE).toBe(0);
 });
 
-it("the end of a sandbox ends all that ran in it, however far it had gone", async () => {
+it("the end of a sandbox ends all that ran in it, however far it had gone", { tags: ["slow"] }, async () => {
   const seconds = uniqueSeconds();
   const own = environmentOf(served, { stateDir, id: "far-gone", keep: true });
   await own.exec(`(setsid sh -c 'exec sleep ${seconds}' >/dev/null 2>&1 </dev/null &)`);

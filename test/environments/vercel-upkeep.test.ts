@@ -64,7 +64,9 @@ describe("sandboxes", () => {
     expect(await listVercel(options)).toEqual([]);
   });
 
-  it("of an owner that was killed are orphans of `moor ps`, and `moor reap` deletes them", async () => {
+  it("of an owner that was killed are orphans of `moor ps`, and `moor reap` deletes them", {
+    tags: ["slow"],
+  }, async () => {
     const env = { ...privateHome(), ...NO_ENGINE, ...VARIABLES };
     const spec = `vercel?id=orphan&base_url=${served.address}/api`;
     const credentials = { VERCEL_TEAM_ID: CREDENTIALS.teamId, VERCEL_PROJECT_ID: CREDENTIALS.projectId };
@@ -97,7 +99,9 @@ describe("sandboxes", () => {
 });
 
 describe("a start", () => {
-  it("removes what dead owners left in the project, and what they meant to stay, or an owner who lives, is left", async () => {
+  it("removes what dead owners left in the project, and what they meant to stay, or an owner who lives, is left", {
+    tags: ["slow"],
+  }, async () => {
     const table = thisProcessTable();
     const owners = {
       dead: ownerLabel({ ...table, startTime: () => "1" }),

@@ -45,7 +45,7 @@ it("countsOf() counts passed, failed, skipped and todo tests", async () => {
   expect(await countOf({ "mixed.test.js": text })).toEqual({ passed: 1, failed: 1, skipped: 3 });
 });
 
-it("countsOf() counts a file that cannot be loaded as a failure", async () => {
+it("countsOf() counts a file that cannot be loaded as a failure", { tags: ["slow"] }, async () => {
   const good = `${IMPORT}it("a", () => {});`;
   expect(await countOf({ "good.test.js": good, "broken.test.js": "import './missing.js';" })).toEqual({
     passed: 1,
@@ -54,7 +54,7 @@ it("countsOf() counts a file that cannot be loaded as a failure", async () => {
   });
 });
 
-it("countsOf() counts an unhandled rejection of a green run as a failure", async () => {
+it("countsOf() counts an unhandled rejection of a green run as a failure", { tags: ["slow"] }, async () => {
   const text = `${IMPORT}it("a", () => { Promise.reject(new Error("late")); });`;
   expect(await countOf({ "late.test.js": text })).toEqual({ passed: 1, failed: 1, skipped: 0 });
 });

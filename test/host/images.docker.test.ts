@@ -4,7 +4,7 @@ import { buildImages, listImages } from "../../images/build.ts";
 import { BUSYBOX_IMAGE, describeWithEngine, SSHD_IMAGE, WORKBENCH_IMAGE } from "./images.ts";
 
 describeWithEngine("images", () => {
-  it("buildImages() does nothing for images that are current", async () => {
+  it("buildImages() does nothing for images that are current", { tags: ["slow"] }, async () => {
     const before = await listImages();
     const said: string[] = [];
     const names = before.map(({ name }) => name);

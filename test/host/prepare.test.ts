@@ -59,7 +59,7 @@ it("prepare looks for the engine where the docker command would: in the chosen c
   expect(run.stdout).toMatch(/docker: not tested: the engine at unix:\S+team\.sock \(from context "team"/);
 });
 
-it("prepare does not wait for an engine that accepts and never answers", async () => {
+it("prepare does not wait for an engine that accepts and never answers", { tags: ["slow"] }, async () => {
   const path = join(folder, "silent.sock");
   const server = createServer().listen(path);
   try {

@@ -1,7 +1,7 @@
 /**
  * What has to pass, in order, with one count at the end.
  *
- *   node test/host/run-all.ts           what `npm test` does: the host, then every test but the long ones
+ *   node test/host/run-all.ts           what `npm test` does: the host, then every test but the slow ones
  *   node test/host/run-all.ts --all     what `npm run test:all` does: those as well
  *   node test/host/run-all.ts --ci      what `.ci/run` does: lint, types, unused code and the demo as well
  *
@@ -16,8 +16,9 @@ import { addCounts, type Counts, countsOf, NO_COUNTS } from "./counts.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..");
 const BIN = join(ROOT, "node_modules", ".bin");
-const PROJECTS = ["unit", "engine"];
-const LONG_PROJECTS = ["slow"];
+/** In one run, so that no worker waits for the last files of a project while others have not begun. */
+const ORDINARY = ["unit", "engine"];
+const SLOW = ["slow"];
 const STEP_TIMEOUT_MS = 40 * 60_000;
 
 interface Step {
@@ -56,19 +57,24 @@ async function check(step: Step): Promise<Counts> {
 }
 
 /**
+ * @param isWhole whether the tests that are tagged as slow run too
  * @param again whether a test that failed is asked up to twice more, with the machine it then has: here every second
  *   test waits for real processes on two cores, and one that met the loss of a connection hears of it once again. The
  *   report still tells which needed it.
  */
-async function project(name: string, folder: string, again: boolean): Promise<Counts> {
-  const report = join(folder, `${name}.json`);
+async function tests(
+  projects: readonly string[],
+  { folder, isWhole, again }: { readonly folder: string; readonly isWhole: boolean; readonly again: boolean },
+): Promise<Counts> {
+  const report = join(folder, `${projects.join("-")}.json`);
   const ended = await run({
-    name: `${name} tests`,
+    name: `${projects.join(" and ")} tests`,
     argv: [
       process.execPath,
       join(ROOT, "node_modules", "vitest", "vitest.mjs"),
       "run",
-      `--project=${name}`,
+      ...projects.map((name) => `--project=${name}`),
+      ...(isWhole ? [] : ["--tags-filter=!slow"]),
       "--passWithNoTests",
       ...(again ? ["--retry=2"] : []),
       "--reporter=default",
@@ -92,15 +98,15 @@ async function main(argv: readonly string[]): Promise<number> {
   try {
     total = addCounts(total, await check(HOST));
     for (const step of isCi ? CHECKS : []) total = addCounts(total, await check(step));
-    for (const name of [...PROJECTS, ...(all ? LONG_PROJECTS : [])]) {
-      total = addCounts(total, await project(name, folder, isCi));
+    for (const projects of [ORDINARY, ...(all ? [SLOW] : [])]) {
+      total = addCounts(total, await tests(projects, { folder, isWhole: all, again: isCi }));
     }
     if (isCi) total = addCounts(total, await check(DEMO));
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
   const skipped = total.skipped > 0 ? `, ${total.skipped} skipped` : "";
-  if (!all) console.log("\nThe long tests were not run; `npm run test:all` runs them too.");
+  if (!all) console.log("\nThe slow tests were not run; `npm run test:all` runs them too.");
   console.log(`\n${total.passed} passed, ${total.failed} failed${skipped}`);
   return total.failed === 0 ? 0 : 1;
 }

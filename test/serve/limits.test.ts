@@ -240,7 +240,7 @@ describe("an archive", () => {
     return [answer.status, error.message] as const;
   };
 
-  it("of too many files is refused", async () => {
+  it("of too many files is refused", { tags: ["slow"] }, async () => {
     const many = Array.from(
       { length: limits.serveArchiveMaxFiles + 1 },
       (_, at) => [{ name: `f${at}` }, ""] as const,
@@ -248,7 +248,7 @@ describe("an archive", () => {
     expect(await send(await archive(many))).toEqual([400, expect.stringContaining("entries")]);
   });
 
-  it("that unpacks to too much is refused, wherever in it the bytes are", async () => {
+  it("that unpacks to too much is refused, wherever in it the bytes are", { tags: ["slow"] }, async () => {
     const zeros = Buffer.alloc(limits.serveUnpackedMaxBytes + 1_024);
     const tar = pack();
     tar.entry({ name: "large", size: zeros.length });

@@ -17,7 +17,9 @@ describeWithEngine("a network policy, served over docker", () => {
     return `${await result.stdout()}${await result.stderr()}`;
   };
 
-  it("that denies all leaves no network, and none that is wider takes its place while it runs", async () => {
+  it("that denies all leaves no network, and none that is wider takes its place while it runs", {
+    tags: ["slow"],
+  }, async () => {
     const sandbox = await Sandbox.create({ ...served.client, name: "none", networkPolicy: "deny-all" });
     expect(sandbox.networkPolicy).toBe("deny-all");
     expect(await output(sandbox, "ls /sys/class/net")).toBe("lo\n");

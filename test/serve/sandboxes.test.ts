@@ -68,7 +68,9 @@ describe("sandboxes", () => {
     for (const name of names) await (await Sandbox.get({ ...served.client, name })).delete();
   });
 
-  it("of a persistent kind keep their files over a stop, and resume by themselves", async () => {
+  it("of a persistent kind keep their files over a stop, and resume by themselves", {
+    tags: ["slow"],
+  }, async () => {
     const sandbox = await Sandbox.create({ ...served.client, name: "lasting" });
     const before = sandbox.currentSession().sessionId;
     await sandbox.runCommand("sh", ["-c", "mkdir d && echo kept >d/file && chmod 750 d"]);
@@ -125,7 +127,7 @@ describe("sandboxes", () => {
     await source.delete();
   });
 
-  it("end when their time is up, unless it is extended", async () => {
+  it("end when their time is up, unless it is extended", { tags: ["slow"] }, async () => {
     const sandbox = await Sandbox.create({ ...served.client, name: "timed", timeout: 1_500 });
     const session = sandbox.currentSession();
     await sandbox.extendTimeout(600_000);

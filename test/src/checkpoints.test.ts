@@ -155,7 +155,9 @@ describe("checkpoints", () => {
     expect(picture(f.workspace)).toEqual({});
   });
 
-  it("a file beyond the size cap is listed, and neither changed nor removed (CP-11)", async () => {
+  it("a file beyond the size cap is listed, and neither changed nor removed (CP-11)", {
+    tags: ["slow"],
+  }, async () => {
     await using f = await fixture({ maxFileBytes: 1_000_000 });
     writeFileSync(f.at("data.bin"), Buffer.alloc(2_000_000));
     writeFileSync(f.at("a.txt"), "a");
@@ -255,7 +257,9 @@ describe("checkpoints", () => {
     expect(after.ext).toBe("-> /etc");
   });
 
-  it("never runs git, so neither a user's settings, nor their absence, nor a lock stops it (CP-01, CP-02, CP-04, CP-09)", async () => {
+  it("never runs git, so neither a user's settings, nor their absence, nor a lock stops it (CP-01, CP-02, CP-04, CP-09)", {
+    tags: ["slow"],
+  }, async () => {
     const programs = mkdtempSync(join(base, "programs-"));
     const home = mkdtempSync(join(base, "home-"));
     const ran = join(programs, "ran");
@@ -288,7 +292,7 @@ describe("checkpoints", () => {
     }
   });
 
-  it("keeps the store within its cap, and the newest checkpoint (CP-20)", async () => {
+  it("keeps the store within its cap, and the newest checkpoint (CP-20)", { tags: ["slow"] }, async () => {
     await using f = await fixture({ maxStoreBytes: 8_000_000 });
     let last: unknown;
     for (let round = 0; round < 12; round += 1) {
@@ -303,7 +307,9 @@ describe("checkpoints", () => {
     expect(statSync(f.at("r")).size).toBe(1_000_000);
   });
 
-  it("forgets a hundred folders that are gone, with their contents, and keeps the rest (CP-20)", async () => {
+  it("forgets a hundred folders that are gone, with their contents, and keeps the rest (CP-20)", {
+    tags: ["slow"],
+  }, async () => {
     await using f = await fixture();
     writeFileSync(f.at("a"), "mine");
     const mine = await f.call("write_file", { path: "a", content: "new" });
@@ -342,7 +348,9 @@ describe("checkpoints", () => {
     expect(readFileSync(f.at("a"), "utf8")).toBe("mine");
   });
 
-  it("does not prune what is being restored, though the present makes the store too full", async () => {
+  it("does not prune what is being restored, though the present makes the store too full", {
+    tags: ["slow"],
+  }, async () => {
     await using f = await fixture({ maxStoreBytes: 3_500_000 });
     writeFileSync(f.at("old"), Buffer.alloc(1_500_000, "old"));
     const { id } = await f.moorage.checkpoints.create(f.moorage.environment());
@@ -383,7 +391,9 @@ describe("checkpoints", () => {
     expect(readdirSync(join(stateDir, "checkpoints")).some((name) => name.includes("damaged"))).toBe(true);
   });
 
-  it("stores a person's own files first where time is short, and tells each reason for what is left out", async () => {
+  it("stores a person's own files first where time is short, and tells each reason for what is left out", {
+    tags: ["slow"],
+  }, async () => {
     await using f = await fixture({ maxFileBytes: 6_000_000, budgetMs: 600_000 });
     const write = (path: string, bytes: Buffer | string): void => {
       mkdirSync(join(f.workspace, path, ".."), { recursive: true });
@@ -431,7 +441,7 @@ describe("checkpoints", () => {
     expect(readFileSync(f.at("b"), "utf8")).toBe("2\n");
   });
 
-  it("two runtimes on one folder lose no checkpoint (CP-21)", async () => {
+  it("two runtimes on one folder lose no checkpoint (CP-21)", { tags: ["slow"] }, async () => {
     await using one = await fixture();
     await using two = await fixture({}, one);
     const writes = (f: Fixture, name: string) =>
@@ -446,7 +456,9 @@ describe("checkpoints", () => {
     expect(await one.moorage.checkpoints.list()).toHaveLength(50);
   });
 
-  it("lists checkpoints of a folder also when it is reached through a link (CP-19)", async () => {
+  it("lists checkpoints of a folder also when it is reached through a link (CP-19)", {
+    tags: ["slow"],
+  }, async () => {
     await using f = await fixture();
     await f.call("write_file", { path: "sub/a", content: "1" });
     const link = join(base, "link");
@@ -502,7 +514,9 @@ describe("checkpoints", () => {
     expect(readdirSync(outside)).toEqual(["t"]);
   });
 
-  it("restores a file that a call changed outside of the workspace, and a link that it replaced", async () => {
+  it("restores a file that a call changed outside of the workspace, and a link that it replaced", {
+    tags: ["slow"],
+  }, async () => {
     await using f = await fixture();
     const outside = join(base, "outside.txt");
     writeFileSync(outside, "1");
@@ -530,6 +544,7 @@ describe("checkpoints", () => {
     ],
   ])(
     "leaves files outside of the workspace to the environment that they are of: %s",
+    { tags: ["slow"] },
     async (_, origin, reason) => {
       const stateDir = join(base, `s${count++}`);
       const outside = realpathSync(mkdtempSync(join(base, "outside-")));

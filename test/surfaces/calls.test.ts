@@ -19,7 +19,7 @@ describe("moor call", () => {
     expect(line.stdout.trimEnd()).not.toContain("\n");
   });
 
-  it("reads arguments from stdin with -", async () => {
+  it("reads arguments from stdin with -", { tags: ["slow"] }, async () => {
     const result = await moor(["call", "terminal", "-", ...local], {
       env: privateHome(),
       stdin: '{"command": "echo from stdin"}',
@@ -45,7 +45,7 @@ describe("moor call", () => {
     expect(stderr).toContain(`moor: ${code}: `);
   });
 
-  it("says that what it started ends with it, and ends it", async () => {
+  it("says that what it started ends with it, and ends it", { tags: ["slow"] }, async () => {
     const args = '{"command": "sleep 4711", "background": true}';
     const { exitCode, stderr } = await moor(["call", "terminal", args, ...local], { env: privateHome() });
     expect({ exitCode, stderr }).toEqual({
@@ -55,7 +55,7 @@ describe("moor call", () => {
     expect(spawnSync("pgrep", ["-fx", "sleep 4711"]).status).toBe(1);
   });
 
-  it("works on the folder that --workspace names", async () => {
+  it("works on the folder that --workspace names", { tags: ["slow"] }, async () => {
     const workspace = temporaryFolder();
     const args = JSON.stringify({ path: "new.txt", content: "text\n" });
     const result = await moor(["call", "write_file", args, ...local, "--workspace", workspace], {
@@ -84,7 +84,7 @@ describe("several environments", () => {
     });
   });
 
-  it("of a batch keep a directory and variables each", async () => {
+  it("of a batch keep a directory and variables each", { tags: ["slow"] }, async () => {
     const [a, b] = [temporaryFolder(), temporaryFolder()].map((folder) => realpathSync(folder));
     const call = (id: string, environment: string, command: string) => ({
       id,
@@ -149,7 +149,7 @@ describe("moor batch", () => {
     ]);
   });
 
-  it("answers an entry that is no call with an error of its own", async () => {
+  it("answers an entry that is no call with an error of its own", { tags: ["slow"] }, async () => {
     const entries = [
       call("a", "terminal", { command: "echo one" }),
       { id: "b", type: "function" },
@@ -177,7 +177,7 @@ describe("moor batch", () => {
     ]);
   });
 
-  it("reads a file, and prints one array with --json", async () => {
+  it("reads a file, and prints one array with --json", { tags: ["slow"] }, async () => {
     const file = join(temporaryFolder(), "calls.json");
     writeFileSync(file, JSON.stringify([call("x", "terminal", { command: "echo hi" })]));
     const { exitCode, stdout } = await moor(["batch", file, ...local, "--json"], { env: privateHome() });

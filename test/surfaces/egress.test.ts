@@ -88,7 +88,7 @@ environments:
 );
 
 describe.skipIf(!health.healthy)("a proxy whose orchestrator was killed", () => {
-  it("EG-20: leaves nothing once moor reap has looked", async () => {
+  it("EG-20: leaves nothing once moor reap has looked", { tags: ["slow"] }, async () => {
     const home = privateHome();
     const env = { ...home, DOCKER_HOST: "unix:///nowhere/engine.sock" };
     const spec = "local?isolation=bubblewrap&egress=allowed.test";

@@ -20,7 +20,7 @@ describe("moor exec", () => {
     expect({ stdout, exitCode }).toEqual({ exitCode: 0, stdout: words.map((word) => `[${word}]`).join("") });
   });
 
-  it("takes the program without -- too, and its options as its own", async () => {
+  it("takes the program without -- too, and its options as its own", { tags: ["slow"] }, async () => {
     expect(await exec(["echo", "--json", "-n", "x"])).toMatchObject({ exitCode: 0, stdout: "--json -n x\n" });
   });
 
@@ -31,13 +31,13 @@ describe("moor exec", () => {
     });
   });
 
-  it("says what to do when a shell line was given as one word", async () => {
+  it("says what to do when a shell line was given as one word", { tags: ["slow"] }, async () => {
     const { exitCode, stdout, stderr } = await exec(["--", "echo hi; exit 3"]);
     expect({ exitCode, stdout }).toEqual({ exitCode: 127, stdout: "" });
     expect(stderr).toContain("for a shell line use --shell");
   });
 
-  it("passes bytes through as they are", async () => {
+  it("passes bytes through as they are", { tags: ["slow"] }, async () => {
     const bytes = Buffer.from(Array.from({ length: 256 }, (_, index) => index));
     const folder = temporaryFolder();
     writeFileSync(join(folder, "in"), bytes);
@@ -46,12 +46,12 @@ describe("moor exec", () => {
     expect(readFileSync(join(folder, "out")).equals(bytes)).toBe(true);
   });
 
-  it("gives an empty stdin unless --stdin is there", async () => {
+  it("gives an empty stdin unless --stdin is there", { tags: ["slow"] }, async () => {
     expect(await exec(["--", "wc", "-c"], { stdin: "12345" })).toMatchObject({ stdout: "0\n" });
     expect(await exec(["--stdin", "--", "wc", "-c"], { stdin: "12345" })).toMatchObject({ stdout: "5\n" });
   });
 
-  it("starts where --workspace and --cwd say", async () => {
+  it("starts where --workspace and --cwd say", { tags: ["slow"] }, async () => {
     const workspace = realpathSync(temporaryFolder());
     mkdirSync(join(workspace, "sub"));
     expect(await exec(["--workspace", workspace, "--", "pwd"])).toMatchObject({ stdout: `${workspace}\n` });
@@ -75,7 +75,7 @@ describe("moor exec", () => {
     expect(await exec(["--", "sh", "-c", "kill -KILL $$"])).toMatchObject({ exitCode: 137 });
   });
 
-  it("tells a missing program as 127 and one that cannot run as 126", async () => {
+  it("tells a missing program as 127 and one that cannot run as 126", { tags: ["slow"] }, async () => {
     expect(await exec(["--", "no-such-program-here"])).toMatchObject({ exitCode: 127, stdout: "" });
     expect(await exec(["--", "/etc/passwd"])).toMatchObject({ exitCode: 126, stdout: "" });
   });
@@ -144,7 +144,7 @@ describe("moor exec", () => {
     expect(pidsOf(marker)).toEqual([]);
   });
 
-  it("waits for a slow reader instead of filling its memory", async () => {
+  it("waits for a slow reader instead of filling its memory", { tags: ["slow"] }, async () => {
     const child = startMoor(["exec", "-e", "local", "--", "head", "-c", "150000000", "/dev/zero"], {
       env: privateHome(),
     });
@@ -161,7 +161,7 @@ describe("moor exec", () => {
     expect(size).toBe(150_000_000);
   });
 
-  it("does not take what an environment is not for its own fault", async () => {
+  it("does not take what an environment is not for its own fault", { tags: ["slow"] }, async () => {
     const bad = await moor(["exec", "-e", "dokcer:x", "--", "true"], { env: privateHome() });
     expect(bad).toMatchObject({ exitCode: 125, stdout: "" });
     expect(bad.stderr).toMatch(/^moor: INVALID_SPEC: .*docker/);

@@ -55,6 +55,7 @@ describe("--help", () => {
 
   it.each([["exec"], ["call"], ["batch"], ["tools"], ["ps"], ["reap"]])(
     "of %s has an example that works",
+    { tags: ["slow"] },
     async (name) => {
       const help = await helpOf([name]);
       const [, line = ""] = /^Example:\n((?: {2,}.*\n)*? {2}.*?)\n {2}[A-Z]/m.exec(`${help}\n`) ?? [];

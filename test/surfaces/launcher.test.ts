@@ -39,12 +39,16 @@ describe("bin/moor", () => {
     },
   );
 
-  it.each(["v22.18.0", "v24.0.0", "v100.1.2"])("takes a node on PATH that says %s", async (version) => {
-    const outcome = await moor(["--help"], { env: { PATH: `${fakeNode(version)}:${SYSTEM}` } });
-    expect(outcome.stdout).toBe(`${version}\n`);
-  });
+  it.each(["v22.18.0", "v24.0.0", "v100.1.2"])(
+    "takes a node on PATH that says %s",
+    { tags: ["slow"] },
+    async (version) => {
+      const outcome = await moor(["--help"], { env: { PATH: `${fakeNode(version)}:${SYSTEM}` } });
+      expect(outcome.stdout).toBe(`${version}\n`);
+    },
+  );
 
-  it("follows links to itself, absolute and relative, through odd names", async () => {
+  it("follows links to itself, absolute and relative, through odd names", { tags: ["slow"] }, async () => {
     const folder = join(temporaryFolder(), "-odd name's");
     mkdirSync(folder);
     symlinkSync(MOOR, join(folder, "absolute"));

@@ -1,6 +1,7 @@
 import { readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { slowUnless } from "../slow.ts";
 import { connect, connectOnce } from "./mcp-client.ts";
 import { temporaryFolder, until } from "./moor.ts";
 import { pidsOf, uniqueSleep } from "./processes.ts";
@@ -37,93 +38,110 @@ describe("moor mcp on several environments", () => {
   });
 });
 
-describe.each([
+for (const [title, client] of [
   ["a client with the older handshake", undefined],
   ["a client of the 2026-07-28 protocol", { versionNegotiation: { mode: { pin: "2026-07-28" } } }],
   ["a client that negotiates", { versionNegotiation: { mode: "auto" as const } }],
-])("moor mcp with %s", (_title, client) => {
-  const connection = connectOnce({ ...(client && { client }) });
+] as const) {
+  describe(`moor mcp with ${title}`, slowUnless(title.endsWith("negotiates")), () => {
+    const connection = connectOnce({ ...(client && { client }) });
 
-  it("lists the six tools with schemas and annotations, and says where commands run", async () => {
-    const { client: mcp, workspace } = connection();
-    const { tools } = await mcp.listTools();
-    expect(tools.map(({ name }) => name).sort()).toEqual(TOOLS);
-    for (const tool of tools) {
-      expect(tool.description).toBeTruthy();
-      expect(tool.inputSchema.type).toBe("object");
-    }
-    const hints = Object.fromEntries(tools.map(({ name, annotations }) => [name, annotations?.readOnlyHint]));
-    expect(hints).toMatchObject({ read_file: true, search_files: true, terminal: false, write_file: false });
-    const instructions = mcp.getInstructions() ?? "";
-    expect(instructions).toContain(workspace);
-    expect(instructions).toContain("no isolation");
-  });
-
-  it("runs each of the six tools", async () => {
-    const { client: mcp, workspace } = connection();
-    const call = async (name: string, args: Record<string, unknown>): Promise<unknown> => {
-      const result = await mcp.callTool({ name, arguments: args });
-      const [text] = result.content;
-      expect({ isError: result.isError, name }).toEqual({ isError: undefined, name });
-      expect(JSON.parse(text?.type === "text" ? text.text : "")).toEqual(result.structuredContent);
-      return result.structuredContent;
-    };
-    await call("write_file", { path: "notes/one.txt", content: "alpha\nbeta\n" });
-    expect(readFileSync(join(workspace, "notes/one.txt"), "utf8")).toBe("alpha\nbeta\n");
-    expect(await call("read_file", { path: "notes/one.txt" })).toMatchObject({ total_lines: 2 });
-    await call("patch", { mode: "replace", path: "notes/one.txt", old_string: "beta", new_string: "gamma" });
-    expect(await call("search_files", { pattern: "gamma", target: "content" })).toMatchObject({ total: 1 });
-    expect(await call("terminal", { command: "cd notes && cat one.txt" })).toMatchObject({
-      output: "alpha\ngamma\n",
-      exit_code: 0,
-      cwd: join(workspace, "notes"),
+    it("lists the six tools with schemas and annotations, and says where commands run", async () => {
+      const { client: mcp, workspace } = connection();
+      const { tools } = await mcp.listTools();
+      expect(tools.map(({ name }) => name).sort()).toEqual(TOOLS);
+      for (const tool of tools) {
+        expect(tool.description).toBeTruthy();
+        expect(tool.inputSchema.type).toBe("object");
+      }
+      const hints = Object.fromEntries(
+        tools.map(({ name, annotations }) => [name, annotations?.readOnlyHint]),
+      );
+      expect(hints).toMatchObject({
+        read_file: true,
+        search_files: true,
+        terminal: false,
+        write_file: false,
+      });
+      const instructions = mcp.getInstructions() ?? "";
+      expect(instructions).toContain(workspace);
+      expect(instructions).toContain("no isolation");
     });
-    expect(await call("terminal", { command: "pwd; exit 3" })).toMatchObject({
-      output: `${join(workspace, "notes")}\n`,
-      exit_code: 3,
-    });
-    const started = await call("terminal", { command: "cat", background: true });
-    expect(started).toMatchObject({ session_id: expect.any(String) });
-    const { session_id } = started as { session_id: string };
-    await call("process", { action: "submit", session_id, data: "hello" });
-    await call("process", { action: "close", session_id });
-    expect(await call("process", { action: "wait", session_id, timeout: 10 })).toMatchObject({
-      exit_code: 0,
-    });
-  });
 
-  it("ends the whole tree of a cancelled call and goes on", async () => {
-    const { client: mcp } = connection();
-    const sleep = uniqueSleep();
-    const controller = new AbortController();
-    const call = mcp.callTool(
-      { name: "terminal", arguments: { command: `setsid ${sleep} & (${sleep}) ; wait` } },
-      { signal: controller.signal },
-    );
-    call.catch(() => {});
-    await until("both sleeps run", () => pidsOf(sleep).length === 2);
-    controller.abort();
-    await expect(call).rejects.toThrow();
-    await until("none is left", () => pidsOf(sleep).length === 0);
-    const after = await mcp.callTool({ name: "terminal", arguments: { command: "echo on" } });
-    expect(after.structuredContent).toMatchObject({ output: "on\n", exit_code: 0 });
-  });
+    it("runs each of the six tools", async () => {
+      const { client: mcp, workspace } = connection();
+      const call = async (name: string, args: Record<string, unknown>): Promise<unknown> => {
+        const result = await mcp.callTool({ name, arguments: args });
+        const [text] = result.content;
+        expect({ isError: result.isError, name }).toEqual({ isError: undefined, name });
+        expect(JSON.parse(text?.type === "text" ? text.text : "")).toEqual(result.structuredContent);
+        return result.structuredContent;
+      };
+      await call("write_file", { path: "notes/one.txt", content: "alpha\nbeta\n" });
+      expect(readFileSync(join(workspace, "notes/one.txt"), "utf8")).toBe("alpha\nbeta\n");
+      expect(await call("read_file", { path: "notes/one.txt" })).toMatchObject({ total_lines: 2 });
+      await call("patch", {
+        mode: "replace",
+        path: "notes/one.txt",
+        old_string: "beta",
+        new_string: "gamma",
+      });
+      expect(await call("search_files", { pattern: "gamma", target: "content" })).toMatchObject({ total: 1 });
+      expect(await call("terminal", { command: "cd notes && cat one.txt" })).toMatchObject({
+        output: "alpha\ngamma\n",
+        exit_code: 0,
+        cwd: join(workspace, "notes"),
+      });
+      expect(await call("terminal", { command: "pwd; exit 3" })).toMatchObject({
+        output: `${join(workspace, "notes")}\n`,
+        exit_code: 3,
+      });
+      const started = await call("terminal", { command: "cat", background: true });
+      expect(started).toMatchObject({ session_id: expect.any(String) });
+      const { session_id } = started as { session_id: string };
+      await call("process", { action: "submit", session_id, data: "hello" });
+      await call("process", { action: "close", session_id });
+      expect(await call("process", { action: "wait", session_id, timeout: 10 })).toMatchObject({
+        exit_code: 0,
+      });
+    });
 
-  it("shows progress that only grows, with the latest output", async () => {
-    const { client: mcp } = connection();
-    const seen: { progress: number; message?: string | undefined }[] = [];
-    const result = await mcp.callTool(
-      { name: "terminal", arguments: { command: "for i in 1 2 3 4 5 6; do echo line $i; sleep 0.3; done" } },
-      { onprogress: ({ progress, message }) => seen.push({ progress, message }) },
-    );
-    expect(result.structuredContent).toMatchObject({ exit_code: 0 });
-    expect(seen.length).toBeGreaterThanOrEqual(3);
-    expect(seen.length).toBeLessThanOrEqual(12);
-    const values = seen.map(({ progress }) => progress);
-    expect(values).toEqual([...new Set(values)].sort((a, b) => a - b));
-    expect(seen.some(({ message }) => message?.includes("line 3"))).toBe(true);
+    it("ends the whole tree of a cancelled call and goes on", async () => {
+      const { client: mcp } = connection();
+      const sleep = uniqueSleep();
+      const controller = new AbortController();
+      const call = mcp.callTool(
+        { name: "terminal", arguments: { command: `setsid ${sleep} & (${sleep}) ; wait` } },
+        { signal: controller.signal },
+      );
+      call.catch(() => {});
+      await until("both sleeps run", () => pidsOf(sleep).length === 2);
+      controller.abort();
+      await expect(call).rejects.toThrow();
+      await until("none is left", () => pidsOf(sleep).length === 0);
+      const after = await mcp.callTool({ name: "terminal", arguments: { command: "echo on" } });
+      expect(after.structuredContent).toMatchObject({ output: "on\n", exit_code: 0 });
+    });
+
+    it("shows progress that only grows, with the latest output", async () => {
+      const { client: mcp } = connection();
+      const seen: { progress: number; message?: string | undefined }[] = [];
+      const result = await mcp.callTool(
+        {
+          name: "terminal",
+          arguments: { command: "for i in 1 2 3 4 5 6; do echo line $i; sleep 0.3; done" },
+        },
+        { onprogress: ({ progress, message }) => seen.push({ progress, message }) },
+      );
+      expect(result.structuredContent).toMatchObject({ exit_code: 0 });
+      expect(seen.length).toBeGreaterThanOrEqual(3);
+      expect(seen.length).toBeLessThanOrEqual(12);
+      const values = seen.map(({ progress }) => progress);
+      expect(values).toEqual([...new Set(values)].sort((a, b) => a - b));
+      expect(seen.some(({ message }) => message?.includes("line 3"))).toBe(true);
+    });
   });
-});
+}
 
 describe("moor mcp", () => {
   const connection = connectOnce();

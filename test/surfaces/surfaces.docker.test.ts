@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { listDocker, reapDocker } from "../../environments/docker/index.ts";
 import { listContainerProcesses } from "../../environments/docker/top.ts";
+import { slowUnless } from "../slow.ts";
 import { connect } from "./mcp-client.ts";
 import { moor, outcome, privateHome, startMoor, temporaryFolder, until } from "./moor.ts";
 
@@ -46,23 +47,25 @@ describe("moor exec in a container", () => {
     expect(result).toMatchObject({ exitCode: 0, stdout: "from the host\n" });
   });
 
-  it.each([
+  for (const [signal, exitCode] of [
     ["SIGINT", 130],
     ["SIGTERM", 143],
-  ] as const)("DK-17: %s removes the container within 15 s", async (signal, exitCode) => {
-    const { id, spec } = unique();
-    const child = startMoor(["exec", "-e", spec, "--shell", "echo up; sleep 4000"], { env: privateHome() });
-    const ended = outcome(child);
-    await new Promise((resolve) => child.stdout.once("data", resolve));
-    expect(await containersOf(id)).toHaveLength(1);
-    const startedAt = performance.now();
-    child.kill(signal);
-    expect(await ended).toMatchObject({ exitCode, stdout: "up\n" });
-    expect(performance.now() - startedAt).toBeLessThan(15_000);
-    expect(await containersOf(id)).toEqual([]);
-  });
+  ] as const) {
+    it(`DK-17: ${signal} removes the container within 15 s`, slowUnless(signal === "SIGTERM"), async () => {
+      const { id, spec } = unique();
+      const child = startMoor(["exec", "-e", spec, "--shell", "echo up; sleep 4000"], { env: privateHome() });
+      const ended = outcome(child);
+      await new Promise((resolve) => child.stdout.once("data", resolve));
+      expect(await containersOf(id)).toHaveLength(1);
+      const startedAt = performance.now();
+      child.kill(signal);
+      expect(await ended).toMatchObject({ exitCode, stdout: "up\n" });
+      expect(performance.now() - startedAt).toBeLessThan(15_000);
+      expect(await containersOf(id)).toEqual([]);
+    });
+  }
 
-  it("leaves no container when it is ended while the container starts", async () => {
+  it("leaves no container when it is ended while the container starts", { tags: ["slow"] }, async () => {
     const { id, spec } = unique();
     const child = startMoor(["exec", "-e", spec, "--", "true"], { env: privateHome() });
     const ended = outcome(child);
@@ -124,7 +127,9 @@ describe("moor doctor", () => {
     expect(findings.tools.every(({ works }: { works: boolean }) => works)).toBe(true);
   });
 
-  it("and moor tools show no tool of an environment that cannot start, but why", async () => {
+  it("and moor tools show no tool of an environment that cannot start, but why", {
+    tags: ["slow"],
+  }, async () => {
     const words = ["-e", "docker:moorage/no-such-image?pull=never", "--json"];
     const reason = expect.stringContaining('there is no image "moorage/no-such-image"');
     const { stdout } = await moor(["doctor", ...words], { env: privateHome() });
@@ -182,41 +187,43 @@ describe("moor mcp on a container", () => {
     expect(() => process.kill(pid ?? 0, 0)).toThrow();
   });
 
-  it.each([
+  for (const [what, end] of [
     ["stdin's end", (child: ChildProcessWithoutNullStreams) => child.stdin.end()],
     ["SIGTERM", (child: ChildProcessWithoutNullStreams) => child.kill("SIGTERM")],
-  ])("DK-17: %s removes the container mid-call", async (_what, end) => {
-    const { id, spec } = unique();
-    const child = startMoor(["mcp", "-e", spec], { env: privateHome() });
-    child.stdin.on("error", () => {});
-    const ended = outcome(child);
-    const messages = [
-      {
-        jsonrpc: "2.0",
-        id: 0,
-        method: "initialize",
-        params: {
-          protocolVersion: "2025-06-18",
-          capabilities: {},
-          clientInfo: { name: "plain", version: "1" },
+  ] as const) {
+    it(`DK-17: ${what} removes the container mid-call`, slowUnless(what !== "SIGTERM"), async () => {
+      const { id, spec } = unique();
+      const child = startMoor(["mcp", "-e", spec], { env: privateHome() });
+      child.stdin.on("error", () => {});
+      const ended = outcome(child);
+      const messages = [
+        {
+          jsonrpc: "2.0",
+          id: 0,
+          method: "initialize",
+          params: {
+            protocolVersion: "2025-06-18",
+            capabilities: {},
+            clientInfo: { name: "plain", version: "1" },
+          },
         },
-      },
-      { jsonrpc: "2.0", method: "notifications/initialized" },
-      // Starts the container even where a busy engine misses the probe limit and the call is refused.
-      { jsonrpc: "2.0", id: 1, method: "tools/list" },
-      {
-        jsonrpc: "2.0",
-        id: 2,
-        method: "tools/call",
-        params: { name: "terminal", arguments: { command: "sleep 4003" } },
-      },
-    ];
-    child.stdin.write(messages.map((message) => `${JSON.stringify(message)}\n`).join(""));
-    await until("the container is up", async () => (await containersOf(id)).length === 1, 30_000);
-    const startedAt = performance.now();
-    end(child);
-    await ended;
-    expect(performance.now() - startedAt).toBeLessThan(15_000);
-    expect(await containersOf(id)).toEqual([]);
-  });
+        { jsonrpc: "2.0", method: "notifications/initialized" },
+        // Starts the container even where a busy engine misses the probe limit and the call is refused.
+        { jsonrpc: "2.0", id: 1, method: "tools/list" },
+        {
+          jsonrpc: "2.0",
+          id: 2,
+          method: "tools/call",
+          params: { name: "terminal", arguments: { command: "sleep 4003" } },
+        },
+      ];
+      child.stdin.write(messages.map((message) => `${JSON.stringify(message)}\n`).join(""));
+      await until("the container is up", async () => (await containersOf(id)).length === 1, 30_000);
+      const startedAt = performance.now();
+      end(child);
+      await ended;
+      expect(performance.now() - startedAt).toBeLessThan(15_000);
+      expect(await containersOf(id)).toEqual([]);
+    });
+  }
 });

@@ -111,7 +111,7 @@ describe("terminal's stdin for a process that does not take it", () => {
     expect((await process.log()).text).toContain("x");
   });
 
-  it("gives the id of one that stalls, and says so", async () => {
+  it("gives the id of one that stalls, and says so", { tags: ["slow"] }, async () => {
     const content = await run({ command: "sleep 300", background: true, stdin: "x".repeat(1_000_000) });
     expect(content).toMatchObject({
       session_id: expect.any(String),

@@ -179,7 +179,9 @@ describeWithEngine("a docker environment", () => {
     });
   });
 
-  it("answers a fork bomb with a timeout, and goes on with the same files (SH-46)", async () => {
+  it("answers a fork bomb with a timeout, and goes on with the same files (SH-46)", {
+    tags: ["slow"],
+  }, async () => {
     // Half of the small machines that this runs on, lest the tests beside it starve.
     const backend = createDockerBackend({ image: WORKBENCH_IMAGE, pidsLimit: 80, cpus: 1 });
     const environment = createShellEnvironment(backend, { stateDir });
@@ -199,7 +201,9 @@ describeWithEngine("a docker environment", () => {
     for (const note of [...bomb.notes, ...next.notes]) expect(note).toMatch(/was started anew/);
   });
 
-  it("starts what is full of processes anew where a plain sh runs the commands too", async () => {
+  it("starts what is full of processes anew where a plain sh runs the commands too", {
+    tags: ["slow"],
+  }, async () => {
     const backend = createDockerBackend({ image: BUSYBOX_IMAGE, pidsLimit: 40, cpus: 1 });
     const environment = createShellEnvironment(backend, { stateDir });
     await using _ = environment;
@@ -228,7 +232,9 @@ describeWithEngine("a docker environment", () => {
     expect((await environment.exec("echo back")).output).toBe("back\n");
   });
 
-  it("tells a paused container in time, runs nothing later, and removes it all the same (DK-21, DK-22)", async () => {
+  it("tells a paused container in time, runs nothing later, and removes it all the same (DK-21, DK-22)", {
+    tags: ["slow"],
+  }, async () => {
     const { backend, environment } = make();
     const session = await environment.openSession();
     await session.exec("true");
@@ -268,7 +274,7 @@ describeWithEngine("a docker environment", () => {
     expect(await session.exec("echo next")).toMatchObject({ exitCode: 0, output: "next\n" });
   });
 
-  it("goes on with the same files after files in memory reached the limit", async () => {
+  it("goes on with the same files after files in memory reached the limit", { tags: ["slow"] }, async () => {
     const backend = createDockerBackend({ image: WORKBENCH_IMAGE, memory: "64m", shmSize: "1g" });
     await using environment = createShellEnvironment(backend, { stateDir });
     const session = await environment.openSession();
@@ -392,7 +398,9 @@ describeWithEngine("streams of a container", () => {
     }
   });
 
-  it("outlive a silent command also where half-closed connections are dropped (DK-10)", async () => {
+  it("outlive a silent command also where half-closed connections are dropped (DK-10)", {
+    tags: ["slow"],
+  }, async () => {
     await using proxy = await tcpProxy({ dropsHalfClosed: true });
     const { environment, backend } = make({ endpoint: proxy.endpoint });
     try {
@@ -407,7 +415,7 @@ describeWithEngine("streams of a container", () => {
     }
   });
 
-  it("leave no socket behind, also after many", async () => {
+  it("leave no socket behind, also after many", { tags: ["slow"] }, async () => {
     const { backend } = make({ pidsLimit: 2_000 });
     await backend.start(() => {});
     const sockets = () => process.getActiveResourcesInfo().filter((name) => name === "PipeWrap").length;
@@ -470,7 +478,7 @@ describeWithEngine("orphans", () => {
     expect(await exists(survivor.id)).toBe(false);
   });
 
-  it("that were to be kept wait for the next environment of their id", async () => {
+  it("that were to be kept wait for the next environment of their id", { tags: ["slow"] }, async () => {
     const id = `kept-${process.pid}`;
     const first = make({ id, keep: true });
     await first.environment.exec("echo here > /workspace/file");
@@ -501,7 +509,9 @@ describeWithEngine("an attached container", () => {
     expect(Processes.map((process: string[]) => process.at(-1))).toEqual(["sleep 600"]);
   });
 
-  it("has checkpoints of a host's folder only where its workspace is that folder", async () => {
+  it("has checkpoints of a host's folder only where its workspace is that folder", {
+    tags: ["slow"],
+  }, async () => {
     const folder = realpathSync(mkdtempSync(join(tmpdir(), "moorage-bind-")));
     await using box = await foreign(BUSYBOX_IMAGE, [`${folder}:/data`]);
     await using checkpoints = new Checkpoints(mkdtempSync(join(stateDir, "checkpoints-")));
@@ -522,7 +532,7 @@ describeWithEngine("an attached container", () => {
     }
   });
 
-  it("is told when it is paused, gone or not there", async () => {
+  it("is told when it is paused, gone or not there", { tags: ["slow"] }, async () => {
     await using box = await foreign();
     await docker.getContainer(box.id).pause();
     const startedAt = performance.now();
@@ -543,7 +553,9 @@ describeWithEngine("an attached container", () => {
 });
 
 describeWithEngine("a pool", () => {
-  it("hands out started containers faster than a cold start, and leaves none", async () => {
+  it("hands out started containers faster than a cold start, and leaves none", {
+    tags: ["slow"],
+  }, async () => {
     const options = { image: BUSYBOX_IMAGE };
     await using pool = new DockerPool(options, 2);
     const first = async (more: DockerOptions) => {

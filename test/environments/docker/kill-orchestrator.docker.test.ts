@@ -55,6 +55,7 @@ describeWithEngine("an orchestrator that is killed in the middle of a command in
   });
 
   it("leaves a kept container without the command, and with its background processes", {
+    tags: ["slow"],
     timeout: 120_000,
   }, async () => {
     const stateDir = await mkdtemp(join(root, "state-"));

@@ -327,7 +327,7 @@ describe("openExec()", () => {
 
 // Each waits for what does not come.
 describe.concurrent("openExec() in the end", () => {
-  it("never makes up an exit code that the engine does not give", async () => {
+  it("never makes up an exit code that the engine does not give", { tags: ["slow"] }, async () => {
     await using daemon = await FakeDaemon.listen();
     daemon.onExec = ({ socket, report }) => {
       report({ Running: false, ExitCode: null });
@@ -341,7 +341,7 @@ describe.concurrent("openExec() in the end", () => {
     });
   });
 
-  it("tells a connection that breaks, with the program running on", async () => {
+  it("tells a connection that breaks, with the program running on", { tags: ["slow"] }, async () => {
     await using daemon = await FakeDaemon.listen();
     daemon.onExec = ({ socket }) => {
       socket.write(frame(1, "part"));

@@ -89,7 +89,7 @@ describe.runIf(canRun("ssh accounts", sshdObstacle()))("an account", () => {
     expect((await process.log()).text).toBe("done\n");
   });
 
-  it("SSH-08, SSH-09, SSH-12: moves large data whole, without sftp", async () => {
+  it("SSH-08, SSH-09, SSH-12: moves large data whole, without sftp", { tags: ["slow"] }, async () => {
     await using place = await makePlace();
     const environment = place.make();
     const bytes = Buffer.alloc(20 * 1024 * 1024, "0123456789abcdef\0\xff", "latin1");

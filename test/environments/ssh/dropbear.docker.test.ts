@@ -8,7 +8,7 @@ const ROUNDS = 12;
 const FILES = 20;
 
 describe.runIf(canTest("ssh", "ssh, dropbear", await containerObstacle()))("a connection to dropbear", () => {
-  it("is not lost when sessions begin while others end", async () => {
+  it("is not lost when sessions begin while others end", { tags: ["slow"] }, async () => {
     await using container = await startSshContainer();
     const names = Array.from({ length: FILES }, (_, at) => `file${at}`);
     await using environment = createSshEnvironment({

@@ -97,7 +97,10 @@ describe.runIf(canRun("ssh losses", sshdObstacle()))("a connection", () => {
 });
 
 describe.runIf(canRun("ssh limits", sshdObstacle()))("a server", () => {
-  it("SSH-03: with one session per connection runs 200 commands in turn and 30 at once", async () => {
+  it("SSH-03: with one session per connection runs 200 commands in turn and 30 at once", {
+    tags: ["slow"],
+    timeout: 120_000,
+  }, async () => {
     await using place = await makePlace({ config: ["MaxSessions 1"] });
     const environment = place.make();
     const session = await environment.openSession();
@@ -114,9 +117,12 @@ describe.runIf(canRun("ssh limits", sshdObstacle()))("a server", () => {
         first: String(count),
       });
     }
-  }, 120_000);
+  });
 
-  it("with one session per connection ends a command that takes too long, however many run", async () => {
+  it("with one session per connection ends a command that takes too long, however many run", {
+    tags: ["slow"],
+    timeout: 60_000,
+  }, async () => {
     await using place = await makePlace({ config: ["MaxSessions 1"] });
     const environment = place.make({ maxConnections: 3 });
     const results = await Promise.all(
@@ -124,7 +130,7 @@ describe.runIf(canRun("ssh limits", sshdObstacle()))("a server", () => {
     );
     expect(results.map(({ timedOut }) => timedOut)).toEqual(results.map(() => true));
     expect(results.flatMap(({ survivors }) => survivors)).toEqual([]);
-  }, 60_000);
+  });
 
   it("SSH-01: with ten sessions per connection runs 14 commands at once", async () => {
     await using place = await makePlace();
@@ -135,7 +141,7 @@ describe.runIf(canRun("ssh limits", sshdObstacle()))("a server", () => {
     expect(outputs.map(({ output }) => output)).toEqual(outputs.map((_, count) => `${count}\n`));
   });
 
-  it("is left without a socket, a connection or a process", async () => {
+  it("is left without a socket, a connection or a process", { tags: ["slow"], timeout: 60_000 }, async () => {
     await using place = await makePlace();
     const before = openSockets();
     const environment = place.make();
@@ -151,7 +157,7 @@ describe.runIf(canRun("ssh limits", sshdObstacle()))("a server", () => {
     expect(openSockets()).toBe(before);
     const left = () => processesWith(`MOORAGE_WORKER=${environment.id}.`);
     await until(() => left().length === 0, "shells whose connection is gone have ended");
-  }, 60_000);
+  });
 
   it("that lets nobody have a session is told so", async () => {
     await using place = await makePlace({ config: ["MaxSessions 0"] });

@@ -18,6 +18,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
 import { mirror, type SyncOptions } from "../../../environments/sync/mirror.ts";
 import { createMoorage, type Moorage } from "../../../src/moorage.ts";
+import { slowUnless } from "../../slow.ts";
 import { ODD_NAMES } from "./cases.ts";
 import { picture, pictureOf, write } from "./picture.ts";
 import { checkSyncModel } from "./sync-model.ts";
@@ -42,12 +43,14 @@ echo 1 >nested/file; ln -s /etc ext; ln -s ../../../../etc/passwd up; ln -s /etc
 
 export interface FolderPlace {
   readonly name: string;
+  /** False leaves it to the slow tests. */
+  readonly isOrdinary?: boolean;
   /** Its own workspace, that holds nothing else. */
   readonly create: () => Promise<BaseEnvironment>;
 }
 
-export function describeFolders({ name, create }: FolderPlace): void {
-  describe(`folders in ${name}`, () => {
+export function describeFolders({ name, create, isOrdinary = true }: FolderPlace): void {
+  describe(`folders in ${name}`, slowUnless(isOrdinary), () => {
     const base = realpathSync(mkdtempSync(join(tmpdir(), "moorage-folders-")));
     let environment: BaseEnvironment;
     let count = 0;

@@ -14,6 +14,7 @@ describeWithEngine("containers", () => {
   for (const image of [WORKBENCH_IMAGE, BUSYBOX_IMAGE]) {
     describeFolders({
       name: image,
+      isOrdinary: image === BUSYBOX_IMAGE,
       create: async () => createDockerEnvironment({ image, stateDir }),
     });
   }

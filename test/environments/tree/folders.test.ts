@@ -14,6 +14,7 @@ afterAll(() => rmSync(base, { recursive: true, force: true }));
 for (const shell of ["bash", "sh"] as const) {
   describeFolders({
     name: `a local ${shell}`,
+    isOrdinary: shell === "bash",
     create: async () => {
       const workspace = join(base, shell);
       mkdirSync(workspace);
@@ -25,6 +26,7 @@ for (const shell of ["bash", "sh"] as const) {
 if (canRun("folders over ssh", sshdObstacle())) {
   describeFolders({
     name: "ssh",
+    isOrdinary: false,
     create: makeWorkspacePlace,
   });
 }

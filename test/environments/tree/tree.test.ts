@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe } from "vitest";
 import { createTree } from "../../../environments/shell/tree.ts";
 import { createHostTree } from "../../../environments/tree/host.ts";
+import { slowUnless } from "../../slow.ts";
 import { createFileShell, type FileShell } from "../shell/file-shell.ts";
 import { treeCases } from "./cases.ts";
 
@@ -23,11 +24,13 @@ describe("tree of the host", () => {
   treeCases(() => ({ tree, fresh }));
 });
 
-describe.each(["bash", "dash", "busybox"] as const)("tree in %s", (kind) => {
-  let shell: FileShell;
-  beforeAll(async () => {
-    shell = await createFileShell({ kind, home: base, umask: "022" });
+for (const kind of ["bash", "dash", "busybox"] as const) {
+  describe(`tree in ${kind}`, slowUnless(kind === "bash"), () => {
+    let shell: FileShell;
+    beforeAll(async () => {
+      shell = await createFileShell({ kind, home: base, umask: "022" });
+    });
+    afterAll(() => shell[Symbol.asyncDispose]());
+    treeCases(() => ({ tree: createTree(shell, { id: "tree", workspace: () => base }), fresh }));
   });
-  afterAll(() => shell[Symbol.asyncDispose]());
-  treeCases(() => ({ tree: createTree(shell, { id: "tree", workspace: () => base }), fresh }));
-});
+}
