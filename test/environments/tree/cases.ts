@@ -20,6 +20,7 @@ import type { HostTree } from "../../../environments/tree/host.ts";
 /** Names that break what takes names for text, options, patterns or lines; one character per byte. */
 export const ODD_NAMES = [
   "-rf",
+  ".run",
   "--help",
   " lead and trail ",
   "new\nline",
