@@ -199,8 +199,11 @@ export async function mirror(
       : await keepConflicts(decision.conflicts, there, thereView, here, hereView, skipped);
   base.save();
   const open = [...paths].filter((path) => {
-    const [ours, theirs] = [hereView.stateOf(path), thereView.stateOf(path)];
-    return ours !== theirs || ours !== base.states.get(path) || ours?.endsWith("?");
+    const was = base.states.get(path);
+    // Most often that tells, and costs no text of ours.
+    if (thereView.stateOf(path) !== was) return true;
+    const ours = hereView.stateOf(path);
+    return ours !== was || ours?.endsWith("?");
   });
   memory.pairs.set(file, {
     kept: base.kept,

@@ -1,7 +1,7 @@
 /** Makes one side what the other is, in goes that each leave a whole state behind. */
 import { createHash, hash } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
-import type { TreeChanges, TreeEntry, TreeFile, TreeOutcome } from "../base.ts";
+import type { TreeChanges, TreeEntry, TreeFile } from "../base.ts";
 import type { Baseline } from "./baseline.ts";
 import { CONFLICT } from "./guards.ts";
 import type { SyncOptions } from "./mirror.ts";
@@ -108,13 +108,13 @@ async function oneGo(
       if (!sent.has(path) && !skipped.has(path)) skipped.set(path, "it cannot be read, or went away");
     abortSignal?.throwIfAborted();
     const { remove = [], folders = [], links = [] } = changes;
-    const next = [...remove, ...folders.map(pathOf), ...links.map(pathOf)];
+    const states = new Map(
+      [...remove, ...folders.map(pathOf), ...links.map(pathOf)].map((path) => [path, fromView.stateOf(path)]),
+    );
+    for (const [path, hash] of sent) states.set(path, fileState(fromView.entries.get(path)?.mode ?? 0, hash));
     base.intend({
       side: message === "sending" ? "there" : "here",
-      states: [
-        ...next.map((path) => [path, fromView.stateOf(path) ?? ""] as const),
-        ...[...sent].map(([path, hash]) => [path, sentState(fromView, path, hash)] as const),
-      ],
+      states: [...states].map(([path, state]) => [path, state ?? ""] as const),
     });
     const expected = new Map(
       [...sent.keys(), ...remove].map((path) => [path, toView.entries.get(path) ?? null]),
@@ -122,7 +122,13 @@ async function oneGo(
     const outcome = await writer.finish({ ...changes, expected });
     for (const path of outcome.changed ?? [])
       skipped.set(path, "it was changed on both sides while the mirror ran");
-    settle(outcome, sent, fromView, base, skipped);
+    for (const path of outcome.done) {
+      base.note(path, states.get(path));
+      // The content was hashed on its way.
+      const hash = sent.get(path);
+      if (hash !== undefined) fromView.learn(path, hash);
+    }
+    for (const { path, reason } of outcome.failed) skipped.set(path, reason);
     return outcome.done;
   } catch (error) {
     if (abortSignal?.aborted) throw new MoorageError("ABORTED", "The mirror was cancelled", { cause: error });
@@ -130,26 +136,6 @@ async function oneGo(
   } finally {
     await writer.discard();
   }
-}
-
-function settle(
-  { done, failed }: TreeOutcome,
-  sent: ReadonlyMap<string, string>,
-  view: View,
-  base: Baseline,
-  skipped: Map<string, string>,
-): void {
-  for (const path of done) {
-    const hash = sent.get(path);
-    base.note(path, hash === undefined ? view.stateOf(path) : sentState(view, path, hash));
-    if (hash !== undefined) view.learn(path, hash);
-  }
-  for (const { path, reason } of failed) skipped.set(path, reason);
-}
-
-/** The state of a file whose content was hashed on its way. */
-function sentState({ entries }: View, path: string, hash: string): string {
-  return fileState(entries.get(path)?.mode ?? 0, hash);
 }
 
 function hasGrown(entry: TreeEntry, size: number): boolean {
