@@ -30,6 +30,7 @@ server.listen(0, "127.0.0.1", () => console.log(server.address().port));
 
 export const figures: readonly Figure[] = [
   { name: "bubblewrap-echo-vs-local", goal: 1.3, unit: "ms", obstacle, measure: echo },
+  { name: "bubblewrap-session-vs-bwrap", goal: 1.5, unit: "ms", obstacle, measure: session },
   { name: "bubblewrap-start-vs-bwrap", goal: 1.5, unit: "ms", obstacle, measure: start },
   { name: "egress-https-100mib-vs-direct", goal: 1.3, unit: "ms", obstacle, measure: transfer },
 ];
@@ -60,10 +61,25 @@ async function echo(): Promise<Measured> {
   );
 }
 
-/**
- * A session and its first command, against one bwrap with the same mounts, namespaces and filter that runs one
- * command and no session.
- */
+/** A session in a sandbox that is there, with its first command, against a bwrap that is made like it for one command. */
+async function session(): Promise<Measured> {
+  await using folder = await temporaryFolder();
+  await using other = await temporaryFolder();
+  await using environment = sandbox(folder.path);
+  await environment.start();
+  return await paired(
+    {
+      run: async () => {
+        await using opened = await environment.openSession();
+        expectEqual((await opened.exec("true")).exitCode, 0);
+      },
+    },
+    { run: await sameSandbox(other.path) },
+    30,
+  );
+}
+
+/** The same where the sandbox has to be made for the session. */
 async function start(): Promise<Measured> {
   await using folder = await temporaryFolder();
   await using other = await temporaryFolder();
@@ -80,9 +96,7 @@ async function start(): Promise<Measured> {
         await environment?.stop();
       },
     },
-    {
-      run: bare,
-    },
+    { run: bare },
     15,
   );
 }

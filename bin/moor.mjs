@@ -4,8 +4,8 @@
  */
 import { existsSync, mkdirSync } from "node:fs";
 import { enableCompileCache } from "node:module";
-import { homedir } from "node:os";
-import { join } from "node:path";
+import { homedir, userInfo } from "node:os";
+import { isAbsolute, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 cacheCode();
@@ -23,12 +23,15 @@ function explainMissing(error) {
 }
 
 /**
- * The folder is the user's own: code from a shared one could be anybody's. Without it all works, a bit later.
+ * The folder is the user's own: code from a shared one, or from one relative to the current folder, could be anybody's.
+ * Without it all works, a bit later.
  * One folder at a time: a recursive mkdir never ends where the parent is a file system that makes no folders (/proc).
  */
 function cacheCode() {
   try {
-    let folder = process.env.XDG_CACHE_HOME || join(homedir(), ".cache");
+    const named = process.env.XDG_CACHE_HOME ?? "";
+    const home = isAbsolute(homedir()) ? homedir() : userInfo().homedir;
+    let folder = isAbsolute(named) ? named : join(home, ".cache");
     for (const name of ["moorage", "code"]) {
       if (!existsSync(folder)) mkdirSync(folder, { mode: 0o700 });
       folder = join(folder, name);

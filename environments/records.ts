@@ -1,16 +1,19 @@
 /**
  * Records of environments and their owners, a file each in the state folder, so that what a killed orchestrator left
- * running is found and ended by the next one.
+ * running is found and ended by the next one. They are small and on the way of every start, so they are read and
+ * written at once: each call takes microseconds, and longer to wait for.
  */
-import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { z } from "zod";
+import { toMoorageError } from "../src/errors.ts";
 import { makePrivateFolder } from "../src/folders.ts";
 import { ownerLabel } from "./owner.ts";
 
 /** The records of one backend. */
 export interface Records<Schema extends z.ZodObject> {
-  /** Writes a record whole or not at all; its owner is the present process. */
+  /** Writes a record whole or not at all; its owner is the present process. @throws {MoorageError} STORAGE_FULL, INTERNAL */
   write(stateDir: string, record: Omit<z.input<Schema>, "owner"> & { readonly id: string }): Promise<void>;
   remove(stateDir: string, id: string): Promise<void>;
   /** All records; one that cannot be read is no record. */
@@ -25,15 +28,21 @@ export function recordsOf<Schema extends z.ZodObject>(backend: string, schema: S
       await makePrivateFolder(join(stateDir, backend));
       const path = pathOf(stateDir, record.id);
       const temporary = `${path}.${process.pid}.tmp`;
-      await writeFile(temporary, JSON.stringify({ ...record, owner: ownerLabel() }), { mode: 0o600 });
-      await rename(temporary, path);
+      try {
+        writeFileSync(temporary, JSON.stringify({ ...record, owner: ownerLabel() }), { mode: 0o600 });
+        renameSync(temporary, path);
+      } catch (error) {
+        // The first failure is the one to tell.
+        await rm(temporary, { force: true }).catch(() => {});
+        throw toMoorageError(error, "INTERNAL", `Cannot write "${path}"`);
+      }
     },
     remove: (stateDir, id) => rm(pathOf(stateDir, id), { force: true }),
     read: async (stateDir) => {
       const folder = join(stateDir, backend);
       let names: string[];
       try {
-        names = await readdir(folder);
+        names = readdirSync(folder);
       } catch (error) {
         if (error instanceof Error && "code" in error && error.code === "ENOENT") return [];
         throw error;
@@ -41,7 +50,7 @@ export function recordsOf<Schema extends z.ZodObject>(backend: string, schema: S
       const records: z.output<Schema>[] = [];
       for (const name of names.filter((candidate) => candidate.endsWith(".json"))) {
         try {
-          records.push(schema.parse(JSON.parse(await readFile(join(folder, name), "utf8"))));
+          records.push(schema.parse(JSON.parse(readFileSync(join(folder, name), "utf8"))));
         } catch {
           // Half a record, or one that another orchestrator has just removed.
         }

@@ -87,7 +87,12 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
     {
       backend: "bubblewrap",
       forms: ["local?isolation=bubblewrap"],
-      check: async () => (await import("./local/bubblewrap/probe.ts")).probeBubblewrap(),
+      check: async () => {
+        const { currentFolder } = await import("./local/index.ts");
+        const { probeBubblewrap } = await import("./local/bubblewrap/probe.ts");
+        // Who asks stands in a project more often than not.
+        return await probeBubblewrap([currentFolder()]);
+      },
       // Their records are among the local ones.
       list: async () => [],
       reap: async () => {

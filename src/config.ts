@@ -3,13 +3,14 @@
  * from the path that the operator names, or from the operator's own configuration folder; never because it lies in
  * a workspace.
  */
-import { readFile } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import type { Document, LineCounter, Node } from "yaml";
 import { z } from "zod";
 import { isMoorageError, MoorageError } from "./errors.ts";
+import { limits } from "./limits.ts";
 import { didYouMean } from "./nearest.ts";
 import { defaultConfigPath } from "./paths.ts";
+import { readTextFile } from "./read-text.ts";
 import { parseSpec } from "./spec.ts";
 
 const variables = z
@@ -130,11 +131,15 @@ export function configPath(
  */
 export async function readConfig(path: string, isNamed = true): Promise<Config> {
   try {
-    return resolvePaths(await parseConfig(await readFile(path, "utf8"), path), dirname(resolve(path)));
+    return resolvePaths(
+      await parseConfig(await readTextFile(path, limits.configMaxBytes), path),
+      dirname(resolve(path)),
+    );
   } catch (error) {
     if (isMoorageError(error)) throw error;
-    const isMissing = error instanceof Error && "code" in error && error.code === "ENOENT";
-    if (isMissing && !isNamed) return {};
+    // A home may be no folder: accounts of services have /dev/null or /nonexistent there.
+    const code = error instanceof Error && "code" in error ? error.code : null;
+    if ((code === "ENOENT" || code === "ENOTDIR") && !isNamed) return {};
     const reason = error instanceof Error ? error.message : String(error);
     throw new MoorageError("INVALID_CONFIG", `Cannot read configuration "${path}": ${reason}`, {
       cause: error,
@@ -236,6 +241,11 @@ function explain(issue: z.core.$ZodIssue, document: Document, lines: LineCounter
     );
     if (inner?.length)
       return inner.flatMap((part) => explain({ ...part, path: [...at, ...part.path] }, document, lines));
+    const kinds = issue.errors.flatMap(([first]) =>
+      first?.code === "invalid_type" ? first.expected : first?.code === "invalid_value" ? first.values : [],
+    );
+    const message = `"${at.join(".")}": expected ${kinds.map((kind) => (kind === "object" ? "a map" : kind)).join(" or ")}`;
+    return [{ line: lineOf(document, lines, at), message }];
   }
   return [
     { line: lineOf(document, lines, at), message: `"${at.join(".") || "the file"}": ${issue.message}` },

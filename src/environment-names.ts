@@ -1,7 +1,6 @@
 /** Which environments are asked for, by name: from `name=spec` words, a map, and the names that a configuration has. */
 import { MoorageError } from "./errors.ts";
-import { didYouMean } from "./nearest.ts";
-import { FORMS, parseSpec } from "./spec.ts";
+import { didYouMeanSpec, FORMS, parseSpec } from "./spec.ts";
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/;
 /** A name before `=`; the `=` of an option comes after a `:` or `?`. */
@@ -17,6 +16,8 @@ export function parseEnvironmentWords(words: readonly string[]): Readonly<Record
   const specs = new Map<string, string>();
   for (const word of words) {
     const [, given, spec = word] = NAMED.exec(word) ?? [];
+    // What no environment can be called by is no name of one either: as a specification, more can be said of it.
+    if (given === undefined && !NAME.test(defaultName(spec))) parseSpec(spec);
     const name = checkName(given ?? defaultName(spec));
     if (specs.has(name)) {
       throw new MoorageError("INVALID_SPEC", `Two environments are called "${name}"; write name=${spec}`);
@@ -52,7 +53,7 @@ export function checkKnown(word: string, configured: readonly string[]): void {
   const isBare = head === word && !Object.hasOwn(FORMS, head);
   if (isBare) {
     const names = [...configured, ...Object.keys(FORMS)];
-    const message = `There is no environment "${word}"${didYouMean(word, names)} (there are: ${names.join(", ")})`;
+    const message = `There is no environment "${word}"${didYouMeanSpec(word, names)} (there are: ${names.join(", ")})`;
     throw new MoorageError(
       "INVALID_SPEC",
       message,

@@ -394,7 +394,13 @@ export function isMoorageError(error: unknown, code?: ErrorCode): error is Moora
   );
 }
 
-/** Passes a Moorage error through and wraps anything else as `fallback`, keeping it as the cause. */
+/** What the system says of a disk that takes no more. */
+const FULL: ReadonlySet<unknown> = new Set(["ENOSPC", "EDQUOT"]);
+
+/**
+ * Passes a Moorage error through and wraps anything else as `fallback`, keeping it as the cause. A full disk of this
+ * host is nobody's fault, whoever met it.
+ */
 export function toMoorageError(
   error: unknown,
   fallback: ErrorCode = "INTERNAL",
@@ -402,5 +408,10 @@ export function toMoorageError(
 ): MoorageError {
   if (isMoorageError(error)) return error;
   const text = error instanceof Error ? error.message : String(error);
-  return new MoorageError(fallback, action ? `${action}: ${text}` : text, { cause: error });
+  const message = action ? `${action}: ${text}` : text;
+  if (error instanceof Error && "code" in error && FULL.has(error.code)) {
+    const suggestion = "Free some space on this machine, where Moorage keeps its own records.";
+    return new MoorageError("STORAGE_FULL", message, { suggestion, cause: error });
+  }
+  return new MoorageError(fallback, message, { cause: error });
 }

@@ -6,6 +6,8 @@ export const limits = {
   terminalCaptureBytes: 40_000,
   /** Longest foreground `terminal` call, milliseconds; longer work belongs in the background. */
   terminalMaxTimeoutMs: 600_000,
+  /** A configuration file, bytes: what is larger was named by mistake. */
+  configMaxBytes: 1024 * 1024,
   /** An MCP call without progress returns what it has after this, milliseconds: clients give up at 60 s. */
   mcpYieldMs: 45_000,
   /** One message of an MCP client, bytes: a write_file of the largest file with every byte escaped still fits. */

@@ -1,9 +1,8 @@
 /** Where Moorage keeps its own records on the host. */
 import { chmod, stat } from "node:fs/promises";
-import { homedir } from "node:os";
 import { isAbsolute, join } from "node:path";
 import { MoorageError } from "./errors.ts";
-import { makePrivateFolder } from "./folders.ts";
+import { homeFolder, makePrivateFolder } from "./folders.ts";
 
 type HostEnv = Readonly<Record<string, string | undefined>>;
 
@@ -53,5 +52,5 @@ export async function ensureStateDir(path: string): Promise<string> {
 
 /** The XDG rules: a relative value counts as not set. */
 function xdgFolder(value: string | undefined, fallback: string): string {
-  return value && isAbsolute(value) ? value : join(homedir(), fallback);
+  return value && isAbsolute(value) ? value : join(homeFolder(), fallback);
 }

@@ -102,12 +102,26 @@ export function parseSpec(spec: string): EnvironmentSpec {
     const names = Object.keys(FORMS);
     refuse(
       spec,
-      `unknown backend "${backend}"${didYouMean(backend, names)} (there are: ${names.join(", ")})`,
+      `unknown backend "${backend}"${didYouMeanSpec(spec, names)} (there are: ${names.join(", ")})`,
     );
   }
   const form = FORMS[backend];
   const options = queryAt < 0 ? {} : parseOptions(spec, spec.slice(queryAt + 1), backend);
   return form.parse(colonAt < 0 ? null : place.slice(colonAt + 1), options, spec);
+}
+
+/**
+ * The specification that a word was meant as, in words for a message: nearest to a valid name, or a login as ssh takes
+ * it, or an image as docker does.
+ */
+export function didYouMeanSpec(word: string, names: readonly string[]): string {
+  const [, login, rest = ""] =
+    /^([^\s:/?@]+@(?!sha256:)[^\s:/?@]+)((?::\d+)?(?:\/.*)?|:\/.*)$/.exec(word) ?? [];
+  if (login !== undefined) return `; did you mean "ssh://${login}${rest.replace(/^:\//, "/")}"?`;
+  const [place = ""] = word.split("?", 1);
+  const [head = ""] = place.split(":", 1);
+  const isImage = /[:/]/.test(place) && IMAGE.test(place) && !/@(?!sha256:)|\/\//.test(place);
+  return didYouMean(head, names) || (isImage ? `; did you mean "docker:${word}"?` : "");
 }
 
 function isBackend(name: string): name is BackendName {

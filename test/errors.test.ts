@@ -74,5 +74,11 @@ describe("MoorageError", () => {
       cause,
     });
     expect(toMoorageError("text").message).toBe("text");
+    const full = Object.assign(new Error("no space"), { code: "ENOSPC" });
+    expect(toMoorageError(full, "TOOL_FAILED", "Cannot go on")).toMatchObject({
+      code: "STORAGE_FULL",
+      message: "Cannot go on: no space",
+      cause: full,
+    });
   });
 });

@@ -3,6 +3,8 @@
  * a marker variable, and is ended by it when we leave.
  */
 
+import { realpath } from "node:fs/promises";
+import type Dockerode from "dockerode";
 import { MoorageError } from "../../src/errors.ts";
 import type { DockerClient } from "./client.ts";
 import { type DockerContainer, inspectContainer } from "./container.ts";
@@ -44,7 +46,8 @@ export async function attachContainer(
       },
     );
   }
-  const findings = lintContainer(info, hasHostCgroups(info) ? await cgroupVersionOf(client) : null);
+  const mounts = { ...info, Mounts: await realMounts(client, info.Mounts ?? []) };
+  const findings = lintContainer(mounts, hasHostCgroups(info) ? await cgroupVersionOf(client) : null);
   refuseUnsafe(name, Id, findings, settings.unsafe);
   const container = await adoptContainer(client, Id, settings, false);
   container.env = { ...container.env, ...markerEnv(session) };
@@ -57,6 +60,41 @@ export async function attachContainer(
     throw error;
   }
   return container;
+}
+
+type Mount = Dockerode.ContainerInspectInfo["Mounts"][number];
+
+/** By what they are on the host: volumes whose options have them lie elsewhere, and links. */
+async function realMounts(client: DockerClient, mounts: readonly Mount[]): Promise<Mount[]> {
+  const found = await Promise.all(
+    mounts.map(async (mount): Promise<Mount[]> => {
+      if (mount.Type !== "volume" || !mount.Name) return [mount];
+      const name = mount.Name;
+      const { Options } = await client.call(`inspect volume "${name}"`, (docker) =>
+        docker.getVolume(name).inspect(),
+      );
+      return [
+        mount,
+        ...volumeSources(Options ?? {}).map((Source) => ({ ...mount, Type: "bind" as const, Source })),
+      ];
+    }),
+  );
+  if (!client.endpoint.local) return found.flat();
+  return await Promise.all(
+    found.flat().map(async (mount) => {
+      // One that is gone since, or not on this machine, is judged by its name.
+      const Source =
+        mount.Type === "bind" ? await realpath(mount.Source).catch(() => mount.Source) : mount.Source;
+      return { ...mount, Source };
+    }),
+  );
+}
+
+/** Paths of the host that a volume of the engine's own driver is made of: a folder, a disk, layers. */
+function volumeSources(options: Readonly<Record<string, string>>): string[] {
+  const { device = "", o = "" } = options;
+  const layers = [...o.matchAll(/(?:lower|upper)dir=([^,]+)/g)].flatMap(([, paths = ""]) => paths.split(":"));
+  return [device, ...layers].filter((path) => path.startsWith("/"));
 }
 
 /** Null where the engine does not tell. */

@@ -13,6 +13,7 @@ import { DockerContainer, inspectContainer, removeContainer } from "./container.
 import { LABELS } from "./labels.ts";
 import { type CheckedMount, checkMount, mountUser } from "./mount.ts";
 import { pullImage } from "./pull.ts";
+import { seccompObstacle, seccompProfile } from "./seccomp.ts";
 import type { DockerSettings } from "./settings.ts";
 import type { ContainerWatch } from "./watch.ts";
 
@@ -52,7 +53,10 @@ export async function createContainer(
   const mount = settings.mount === null ? null : await checkMount(settings.mount, client.endpoint);
   const image = settings.image ?? "";
   const name = `moorage-${identity.environment.slice(0, 40)}-${crypto.randomUUID().slice(0, 8)}`;
-  const body = containerBody(name, settings, identity, mount);
+  // Without a policy there is nothing that another way out would go round.
+  const obstacle = settings.egress === "open" ? null : seccompObstacle(await engineInfo(client));
+  const filtered = settings.egress !== "open" && obstacle === null;
+  const body = containerBody(name, settings, identity, { mount, filtered });
   const create = () =>
     startStep(client, `create a container from "${image}"`, name, image, (docker, abortSignal) =>
       docker.createContainer(createOptions(name, settings.platform, body, abortSignal)),
@@ -70,7 +74,9 @@ export async function createContainer(
     await startStep(client, `start a container from "${image}"`, created.id, image, (docker, abortSignal) =>
       docker.getContainer(created.id).start({ abortSignal }),
     );
-    return await adoptContainer(client, created.id, settings, true);
+    const container = await adoptContainer(client, created.id, settings, true);
+    if (obstacle !== null) container.warnings = [`vsock is not filtered: ${obstacle}`];
+    return container;
   } catch (error) {
     await removeContainer(client, created.id);
     throw error;
@@ -102,6 +108,8 @@ export async function adoptContainer(
     const user = owned ? await commandUser(client, settings, info.Image) : settings.user;
     if (user && !ROOT.test(user)) container.user = user;
     if (owned) await prepare(container, settings);
+    if (owned && settings.egress !== "open" && !isFiltered(info))
+      container.warnings = ["vsock is not filtered: it was made without a filter of system calls of ours"];
     return container;
   } catch (error) {
     await container.detach();
@@ -155,7 +163,7 @@ function containerBody(
   name: string,
   settings: DockerSettings,
   identity: ContainerIdentity,
-  mount: CheckedMount | null,
+  { mount, filtered }: { readonly mount: CheckedMount | null; readonly filtered: boolean },
 ): Dockerode.ContainerCreateOptions {
   const workspace = settings.workspace ?? DEFAULT_WORKSPACE;
   const ownVolume = settings.readOnly && !mount;
@@ -183,7 +191,7 @@ function containerBody(
       Init: true,
       CapDrop: ["ALL"],
       CapAdd: CAPABILITIES,
-      SecurityOpt: ["no-new-privileges"],
+      SecurityOpt: ["no-new-privileges", ...(filtered ? [`seccomp=${seccompProfile()}`] : [])],
       Privileged: false,
       PidsLimit: settings.pidsLimit,
       ...(settings.memoryBytes > 0 && { Memory: settings.memoryBytes, MemorySwap: settings.memoryBytes }),
@@ -239,10 +247,14 @@ async function commandUser(
 
 /** Whether the engine's root is a user of this machine. */
 export async function isRootless(client: DockerClient): Promise<boolean> {
-  const info: unknown = await client.call("ask about the engine", (docker) => docker.info());
+  const info = await engineInfo(client);
   const options =
     typeof info === "object" && info !== null && "SecurityOptions" in info ? info.SecurityOptions : [];
   return Array.isArray(options) && options.some((option) => String(option).includes("name=rootless"));
+}
+
+function engineInfo(client: DockerClient): Promise<unknown> {
+  return client.call("ask about the engine", (docker) => docker.info());
 }
 
 /** A container kept from an earlier time, or one that somebody joined to a network, must not be taken for closed. */
@@ -254,6 +266,10 @@ function requireNoNetwork({ Name, HostConfig, NetworkSettings }: Dockerode.Conta
     `Cannot restrict egress: container "${Name.replace(/^\//, "")}" was made with the network "${networks.join(", ") || HostConfig.NetworkMode}"`,
     { suggestion: "Remove the kept container, or use another id." },
   );
+}
+
+function isFiltered({ HostConfig }: Dockerode.ContainerInspectInfo): boolean {
+  return (HostConfig.SecurityOpt ?? []).some((option: string) => option.startsWith("seccomp={"));
 }
 
 /** Writable folders of the host in a container; the host's root when it has the host's own powers. */

@@ -3,7 +3,8 @@
  * loopback there and passes bytes to the proxy's unix socket. Nothing of it can be seen from inside but the open port.
  *
  * It needs no image of its own: it runs this host's Node, bound in with the libraries that it loads, on the file
- * system of the environment's own image, of which nothing is executed.
+ * system of the environment's own image, of which nothing is executed: neither its variables nor its files tell the
+ * loader or Node of anything more to load.
  */
 import { execFile } from "node:child_process";
 import { realpath } from "node:fs/promises";
@@ -13,6 +14,7 @@ import type Dockerode from "dockerode";
 import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import { DOOR_PORT, DOOR_SOCKET, FORWARDING_DOOR } from "../egress/door.ts";
+import { hostProgram } from "../host-programs.ts";
 import { ownerLabel } from "../owner.ts";
 import type { DockerClient } from "./client.ts";
 import { type DockerContainer, removeContainer } from "./container.ts";
@@ -23,6 +25,9 @@ import { DOOR_ROLE, LABELS } from "./labels.ts";
 const PLACE = "/moorage-door";
 const MEMORY_BYTES = 256 * 1024 * 1024;
 const POLL_MS = 25;
+/** What the loader and Node would read by themselves. */
+const LOADED_BY_FILE = "/etc/ld.so.preload";
+const NO_CONFIGURATION = "OPENSSL_CONF=/dev/null";
 
 export interface Door {
   readonly containerId: string;
@@ -43,7 +48,12 @@ export async function openDoor(
   identity: ContainerIdentity,
 ): Promise<Door> {
   requireLocal(client);
-  const program = await programOfHost();
+  const [program, { Config }] = await Promise.all([
+    programOfHost(container.facts.hostPaths),
+    container.inspect(),
+  ]);
+  // By its name alone a variable of the image is taken away.
+  const imageVariables = (Config.Env ?? []).map((text) => text.replace(/=.*$/s, ""));
   const user = (await isRootless(client)) ? "0:0" : `${process.getuid?.() ?? 0}:${process.getgid?.() ?? 0}`;
   const name = `moorage-door-${crypto.randomUUID().slice(0, 12)}`;
   const bind = (Source: string, Target: string) => ({
@@ -63,7 +73,7 @@ export async function openDoor(
       `${PLACE}/gate/${DOOR_SOCKET}`,
     ],
     Cmd: [],
-    Env: [],
+    Env: [...imageVariables, NO_CONFIGURATION],
     User: user,
     WorkingDir: "/",
     Healthcheck: { Test: ["NONE"] },
@@ -86,6 +96,7 @@ export async function openDoor(
       LogConfig: { Type: "json-file", Config: { "max-size": "64k" } },
       Mounts: [
         ...program.files.map((file) => bind(file.source, file.target)),
+        bind("/dev/null", LOADED_BY_FILE),
         bind(gateFolder, `${PLACE}/gate`),
       ],
     },
@@ -160,13 +171,19 @@ interface HostProgram {
   readonly files: readonly { readonly source: string; readonly target: string }[];
 }
 
-/** This very Node, with what it loads, told by the loader itself. */
-async function programOfHost(): Promise<HostProgram> {
+/**
+ * This very Node, with what it loads, told by the loader itself.
+ *
+ * @param exposed folders that the container can write to
+ */
+async function programOfHost(exposed: readonly string[]): Promise<HostProgram> {
   const node = await realpath(process.execPath);
   const target = (path: string) => `${PLACE}/${basename(path)}`;
   let listing = "";
   try {
-    listing = (await promisify(execFile)("ldd", [node])).stdout;
+    const ldd = hostProgram("ldd", exposed);
+    if (ldd === null) throw new Error("there is no ldd");
+    listing = (await promisify(execFile)(ldd, [node])).stdout;
   } catch (error) {
     const text = error instanceof Error && "stderr" in error ? String(error.stderr) : "";
     if (!/not a dynamic executable|Not a valid dynamic program/.test(text)) throw noProgram(error);

@@ -7,9 +7,9 @@
  */
 import { createHash } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
-import { homedir } from "node:os";
 import { join } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
+import { homeFolder } from "../../src/folders.ts";
 
 export interface EndpointTls {
   readonly ca: Buffer | null;
@@ -50,7 +50,7 @@ const DEFAULT_SOCKET = "/var/run/docker.sock";
 export function thisHost(env: NodeJS.ProcessEnv = process.env): EndpointHost {
   return {
     env,
-    home: env.HOME || homedir(),
+    home: env.HOME || homeFolder(),
     uid: process.getuid?.() ?? 0,
     readFile(path) {
       try {

@@ -52,8 +52,36 @@ const SYSTEM_PATHS = [
   "/var/lib/kubelet",
   "/opt",
 ];
-/** Paths of folders in which programs keep their users' credentials. */
-export const CREDENTIALS_FOLDER = /(?:^|\/)\.(?:ssh|aws|gnupg|kube|docker|config\/gcloud|azure)(?:\/|$)/;
+/** What is written there or below, the machine runs. */
+export const RUN_BY_HOST = [
+  "/etc",
+  "/bin",
+  "/sbin",
+  "/lib",
+  "/lib32",
+  "/lib64",
+  "/libx32",
+  ...["bin", "sbin", "lib", "lib32", "lib64", "libexec"].flatMap((name) => [
+    `/usr/${name}`,
+    `/usr/local/${name}`,
+  ]),
+  "/var/spool/cron",
+  "/var/spool/at",
+];
+/** Everything of all containers is there or below. */
+export const ENGINE_FOLDERS = [
+  "/var/lib/docker",
+  "/var/lib/containerd",
+  "/var/lib/containers",
+  "/var/lib/kubelet",
+];
+/** A user's own folder, with what their shell runs and where they may go. */
+export const HOME_FOLDER = /^\/(?:root|home\/[^/]+|Users\/[^/]+)$/;
+/** Paths of folders and files in which programs keep their users' credentials. */
+export const CREDENTIALS_FOLDER =
+  /(?:^|\/)\.(?:ssh|aws|gnupg|kube|docker|azure|netrc|git-credentials|pypirc|password-store|terraform\.d|config\/(?:gcloud|gh)|local\/share\/keyrings)(?:\/|$)/;
+const CREDENTIALS_OF_HOST =
+  /^\/(?:home|Users|etc(?:\/(?:g?shadow-?|ssh|ssl\/private|kubernetes|krb5\.keytab)(?:\/.*)?)?)$/;
 const ENGINE_SOCKET =
   /(?:^|\/)(?:docker|dockerd|podman|containerd|crio|cri-dockerd|buildkitd|lxd|incus|nerdctl)[\w.-]*\.sock$/;
 
@@ -93,12 +121,13 @@ export function lintContainer(
   for (const option of host.SecurityOpt ?? []) {
     const [, name = "", value = ""] = /^([a-z-]+)[=:](.*)$/i.exec(option) ?? [];
     // With its privileges the engine switches labels off by itself: who accepts them has accepted that.
-    if (value === "unconfined" || (name === "label" && value === "disable" && !host.Privileged))
+    const unlabelled = name === "label" && /^(?:disable$|type:(?:spc_t|unconfined_t)$)/.test(value);
+    if (value === "unconfined" || (unlabelled && !host.Privileged))
       unsafe(`unconfined-${name}`, `its ${name} confinement is switched off`);
   }
   // `systempaths=unconfined` is told only by its effect.
-  if (host.MaskedPaths?.length === 0 && !host.Privileged)
-    unsafe("unconfined-systempaths", "nothing of /proc is hidden in it");
+  if ((host.MaskedPaths?.length === 0 || host.ReadonlyPaths?.length === 0) && !host.Privileged)
+    unsafe("unconfined-systempaths", "nothing of /proc is hidden in it or read-only");
   for (const { PathOnHost } of host.Devices ?? [])
     unsafe("devices", `it has the host's device ${PathOnHost}`);
   if (hasHostCgroups(info) && cgroupVersion !== "1") weak("host-cgroup", "it sees the host's control groups");
@@ -153,11 +182,13 @@ function lintMount(
   } else if (KERNEL_PATHS.some((path) => covers(path, Source) || covers(Source, path))) {
     unsafe("kernel-mount", `the host's ${Source} is mounted at ${Destination}`);
   } else if (
-    SYSTEM_PATHS.some((path) => Source === path || covers(Source, path)) ||
-    /^\/etc\//.test(Source)
+    RW &&
+    (SYSTEM_PATHS.some((path) => covers(Source, path)) ||
+      [...RUN_BY_HOST, ...ENGINE_FOLDERS].some((path) => covers(path, Source)) ||
+      HOME_FOLDER.test(Source))
   ) {
-    if (RW) unsafe("system-mount", `the host's ${Source} is mounted writable at ${Destination}`);
-  } else if (CREDENTIALS_FOLDER.test(Source)) {
+    unsafe("system-mount", `the host's ${Source} is mounted writable at ${Destination}`);
+  } else if ([CREDENTIALS_FOLDER, CREDENTIALS_OF_HOST, HOME_FOLDER].some((path) => path.test(Source))) {
     unsafe("credentials-mount", `the host's ${Source} is mounted at ${Destination}`);
   }
 }

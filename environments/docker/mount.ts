@@ -9,11 +9,11 @@
  */
 import { readFileSync } from "node:fs";
 import { realpath, stat } from "node:fs/promises";
-import { homedir } from "node:os";
 import { basename, join } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
+import { homeFolder } from "../../src/folders.ts";
 import type { DockerEndpoint } from "./endpoint.ts";
-import { CREDENTIALS_FOLDER } from "./lint.ts";
+import { CREDENTIALS_FOLDER, ENGINE_FOLDERS, HOME_FOLDER, RUN_BY_HOST } from "./lint.ts";
 
 export interface CheckedMount {
   /** With every link resolved. */
@@ -24,24 +24,8 @@ export interface CheckedMount {
 
 /** Refused with all that is below them. */
 const KERNEL = ["/proc", "/sys", "/dev", "/run", "/var/run", "/boot"];
-/** Refused with all that is below them too: what is written there, the machine runs. */
-const RUN_BY_HOST = ["/etc", "/bin", "/sbin", "/lib", "/lib64", "/usr/bin", "/usr/sbin", "/usr/lib"];
 /** Refused themselves, and with them every folder above. */
-const SYSTEM = [
-  ...KERNEL,
-  "/etc",
-  "/usr",
-  "/bin",
-  "/sbin",
-  "/lib",
-  "/lib64",
-  "/var/lib/docker",
-  "/var/lib/containerd",
-  "/var/lib/containers",
-  "/var/lib/kubelet",
-  "/home",
-  "/root",
-];
+const SYSTEM = [...KERNEL, ...RUN_BY_HOST, ...ENGINE_FOLDERS, "/usr", "/home", "/root"];
 const SOCKET_NAME = /^(docker|dockerd|podman|containerd|crio|buildkitd|lxd|incus|nerdctl)[\w.-]*$/;
 
 /**
@@ -65,13 +49,16 @@ export async function checkMount(path: string, endpoint: DockerEndpoint): Promis
   // A guarded path may itself be a link, as /var/run is: both spellings count.
   const system = await Promise.all(SYSTEM.map((entry) => realpath(entry).catch(() => entry)));
   const kernel = await Promise.all(KERNEL.map((entry) => realpath(entry).catch(() => entry)));
-  const inside = [...KERNEL, ...kernel, ...RUN_BY_HOST].find((entry) => covers(entry, hostPath));
+  const inside = [...KERNEL, ...kernel, ...RUN_BY_HOST, ...ENGINE_FOLDERS].find((entry) =>
+    covers(entry, hostPath),
+  );
   if (inside) throw unsafe(path, hostPath, `it is in "${inside}"`);
   const above = [...SYSTEM, ...system].find((entry) => covers(hostPath, entry));
   if (above)
     throw unsafe(path, hostPath, hostPath === above ? "it is a system folder" : `it holds "${above}"`);
-  const home = await realpath(homedir()).catch(() => homedir());
+  const home = await realpath(homeFolder()).catch(() => homeFolder());
   if (covers(hostPath, home)) throw unsafe(path, hostPath, `it holds the home folder "${home}"`);
+  if (HOME_FOLDER.test(hostPath)) throw unsafe(path, hostPath, "it is a home folder");
   if (CREDENTIALS_FOLDER.test(hostPath)) throw unsafe(path, hostPath, "it holds credentials");
   const socket = [...sockets, ...realSockets].find((entry) => covers(hostPath, entry));
   if (socket) throw unsafe(path, hostPath, `it holds the engine socket "${socket}"`);
@@ -117,7 +104,7 @@ function covers(outer: string, inner: string): boolean {
 function knownSockets(endpoint: DockerEndpoint): string[] {
   return [
     ...(endpoint.socketPath ? [endpoint.socketPath] : []),
-    ...["run/docker.sock", "desktop/docker.sock"].map((path) => join(homedir(), ".docker", path)),
+    ...["run/docker.sock", "desktop/docker.sock"].map((path) => join(homeFolder(), ".docker", path)),
   ];
 }
 

@@ -6,6 +6,7 @@
  * @see https://www.iana.org/assignments/iana-ipv4-special-registry and iana-ipv6-special-registry
  */
 import { BlockList, isIP, SocketAddress } from "node:net";
+import { networkInterfaces } from "node:os";
 
 /** Kinds by range; the first that holds an address names it. */
 const SPECIAL: readonly (readonly [kind: string, ranges: readonly string[]])[] = [
@@ -146,6 +147,16 @@ export function specialAddress(address: string): string | null {
   if (special) return special.kind;
   // Only 2000::/3 is given out.
   return GLOBAL_UNICAST.contains(address) ? null : "reserved";
+}
+
+/**
+ * Whether a connection to it ends on this machine: a public address of its own leads from here to services that are
+ * closed to everybody else.
+ */
+export function isOwnAddress(address: string): boolean {
+  return Object.values(networkInterfaces()).some((list) =>
+    list?.some((own) => canonicalAddress(own.address) === address),
+  );
 }
 
 const GLOBAL_UNICAST = makeRange("2000::/3");

@@ -58,16 +58,22 @@ export async function dial(
   let denied: Dialled | null = null;
   let reason = `${host.host} has no address`;
   for (const address of addresses) {
-    // The policy may have changed while the name was resolved.
-    const judged = policy().judge(host, port);
-    const verdict = judged.allowed ? policy().judgeAddress(address, port) : judged;
-    if (!verdict.allowed) {
-      denied ??= { outcome: "denied", address, verdict };
+    // The policy may have changed while the name was resolved, and again while the connection was made.
+    const judge = () => {
+      const byHost = policy().judge(host, port);
+      return { byHost, verdict: byHost.allowed ? policy().judgeAddress(address, port) : byHost };
+    };
+    const before = judge();
+    if (!before.verdict.allowed) {
+      denied ??= { outcome: "denied", address, verdict: before.verdict };
       continue;
     }
     try {
       const socket = await connected(connect(address, port), patience);
-      return { outcome: "connected", socket, address, verdict: judged };
+      const { byHost, verdict } = judge();
+      if (verdict.allowed) return { outcome: "connected", socket, address, verdict: byHost };
+      socket.destroy();
+      return { outcome: "denied", address, verdict };
     } catch (error) {
       reason = `${host.host} (${address}) cannot be reached: ${messageOf(error)}`;
     }

@@ -4,8 +4,8 @@
  * An allow-list has rules of four forms, each with an optional port and an optional `!` in front, which denies:
  * `host`, `*.host` (names below it, not itself), `*` (any name), an address or a range such as `10.1.0.0/16`.
  * Deny wins over allow, in whatever order; an empty list allows nothing. Without a port a rule speaks of 80 and 443
- * when it allows, and of every port when it denies. An address that is nobody's on the public internet is reached
- * only when a rule names it by address, whatever name led to it.
+ * when it allows, and of every port when it denies. An address that is nobody's on the public internet, or this machine's
+ * own, is reached only when a rule names it by address, whatever name led to it.
  */
 import { MoorageError } from "../../src/errors.ts";
 import type { EgressPolicy } from "../base.ts";
@@ -13,6 +13,7 @@ import {
   type AddressRange,
   canonicalAddress,
   embeddedAddresses,
+  isOwnAddress,
   makeRange,
   specialAddress,
 } from "./addresses.ts";
@@ -62,9 +63,13 @@ export interface Verdict {
 /**
  * Reads a policy.
  *
+ * @param isOwn whether a public address is this machine's
  * @throws {MoorageError} INVALID_SPEC naming the entry that is no rule
  */
-export function compilePolicy(policy: EgressPolicy): CompiledPolicy {
+export function compilePolicy(
+  policy: EgressPolicy,
+  isOwn: (address: string) => boolean = isOwnAddress,
+): CompiledPolicy {
   const listed = typeof policy === "string" ? [] : policy.allow;
   const denied = typeof policy === "string" ? [] : (policy.deny ?? []);
   const allow = listed.filter((text) => !text.startsWith("!")).map(parseRule);
@@ -110,7 +115,9 @@ export function compilePolicy(policy: EgressPolicy): CompiledPolicy {
       DEFAULT_PORTS,
     );
     if (byAddress) return yes(byAddress.text);
-    const special = specialAddress(host.host);
+    const special =
+      specialAddress(host.host) ??
+      ([host.host, ...embeddedAddresses(host.host)].some(isOwn) ? "this machine's own" : null);
     if (special === null) return yes("public address");
     const entry = special === "malformed" ? null : formatHost(host);
     return no(

@@ -74,8 +74,8 @@ export async function answerRequest(
   }
   const { host, path } = target;
   const credential = credentialFor(context.credentials, target);
-  const secure = credential?.tls === true && target.port === 80;
-  const port = secure ? 443 : target.port;
+  const secure = credential?.tls === true;
+  const port = secure && target.port === 80 ? 443 : target.port;
   const verdict = context.policy().judge(host, port);
   const entry = { ...asDecision("http", formatHost(host), port), ...verdict };
   if (!verdict.allowed) {

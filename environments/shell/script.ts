@@ -129,10 +129,16 @@ export const BASH_BOOT_ARGV: readonly string[] = ["bash", "--noprofile", "--norc
  * Statements that have a login shell write its variables to a descriptor.
  *
  * @param session whether it leads a session of its own, which takes util-linux
+ * @param end what it writes after them, as `printf` takes it
  */
-export function loginScript(kind: ShellKind | "auto", descriptor: number, session = false): string {
+export function loginScript(
+  kind: ShellKind | "auto",
+  descriptor: number,
+  { session = false, end = null }: { readonly session?: boolean; readonly end?: string | null } = {},
+): string {
+  const told = end === null ? "" : `; printf "${end}" >&${descriptor}`;
   return `__moor_l=${kind === "sh" ? "sh" : "bash"}; command -v "$__moor_l" >/dev/null 2>&1 || __moor_l=sh
-${session ? "setsid " : ""}"$__moor_l" -l -c 'export -p >&${descriptor}' </dev/null >/dev/null 2>/dev/null`;
+${session ? "setsid " : ""}"$__moor_l" -l -c 'export -p >&${descriptor}${told}' </dev/null >/dev/null 2>/dev/null`;
 }
 
 /** For a shell that will run the text of `bootArgv` later: reads the login shell's variables ahead. */
@@ -291,7 +297,7 @@ function assignments(
 
 /** Undoes what the command's options, traps and functions would do to the words of our epilogue. */
 function calmScript(shell: ShellKind): string {
-  if (shell === "sh") return "set +aeuvx; unset -f printf";
+  if (shell === "sh") return "set +aeuvx; unset -f printf pwd";
   // In POSIX mode, which an assignment turns on, special builtins are found before functions. `set -a` would export it.
   return `__moor_w=\${POSIXLY_CORRECT+set}; POSIXLY_CORRECT=${POSIX_SENTINEL}; \\set +aeuvxn; \\unset -f builtin; \\builtin trap - DEBUG ERR RETURN; [[ -n $__moor_w ]] || \\builtin export -n POSIXLY_CORRECT`;
 }
@@ -303,10 +309,12 @@ function calmScript(shell: ShellKind): string {
  */
 function dumpScript(shell: ShellKind, nonce: string, unexported: readonly string[]): string {
   const show = (name: string, word: string) => `case \${${name}+x} in x) ${word} ${name};; esac; `;
+  // PWD is a variable like any other, and need not name the folder that the shell is in. Of a deleted one bash tells nothing.
   if (shell === "sh") {
-    return `export PWD OLDPWD; ${unexported.map((name) => show(name, "export")).join("")}printf '\\000${nonce}${FRAME.state}'; export -p; printf '\\000${nonce};'`;
+    return `case $PWD in /*) [ "$PWD" -ef . ];; *) false;; esac || PWD=$(pwd || printf %s "$PWD"); export PWD OLDPWD; ${unexported.map((name) => show(name, "export")).join("")}printf '\\000${nonce}${FRAME.state}'; export -p; printf '\\000${nonce};'`;
   }
   return [
+    '[[ $PWD == /* && $PWD -ef . ]] || PWD=$(\\builtin pwd || \\builtin printf %s "$PWD")',
     `${unexported.map((name) => show(name, "\\builtin export")).join("")}\\builtin export PWD OLDPWD`,
     `\\builtin printf '\\000${nonce}${FRAME.state}'`,
     "\\builtin export -p",
@@ -491,7 +499,8 @@ export function callScript(call: CallScript): CallText {
     ...(posix ? [`${shell === "bash" ? "\\builtin " : ""}export POSIXLY_CORRECT=${word(shell, posix)}`] : []),
   ].join("; ");
   const mark = `${shell === "bash" ? "\\builtin " : ""}printf ${frame(nonce, FRAME.begun)}`;
-  const begin = call.separate ? `${mark}; ${mark} >&2` : mark;
+  // Without the last word, bash would have the command find the mark in `$_`.
+  const begin = `${call.separate ? `${mark}; ${mark} >&2` : mark}${shell === "bash" ? "; \\builtin : ''" : ""}`;
   const body = `${prepare}; exec >&8 ${errors} 8>&-; ${bringUp && `{ ${bringUp}; } >/dev/null 2>&1; `}${begin}; { ${run}
 } 9>&-
 ${dump ? epilogue(ending) : ""}`;

@@ -1,8 +1,9 @@
 /** What to connect to and how, from what the caller names and from ssh_config, hop by hop. */
 import { createHash } from "node:crypto";
-import { homedir, hostname, userInfo } from "node:os";
+import { hostname, userInfo } from "node:os";
 import { join } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
+import { homeFolder } from "../../src/folders.ts";
 import { type ConfigFile, readConfig } from "./config-file.ts";
 
 /** Where somebody wants to go: an alias or a host, and what overrides the configuration. */
@@ -66,7 +67,7 @@ export function resolveRoute(
   overrides: Overrides = {},
   configFile?: string | null,
 ): Route {
-  const home = homedir();
+  const home = homeFolder();
   const notes: string[] = [];
   const files = configFiles(home, configFile);
   const visit = (to: Destination, jumps: readonly string[] | null, own: Overrides): HostSettings[] => {

@@ -18,6 +18,7 @@ import { promisify } from "node:util";
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, FileKind, TreeEntry, TreeFile, TreeScan, TreeScanOptions } from "../base.ts";
+import { hostProgram } from "../host-programs.ts";
 import { FindReader, findExpression, pickNamed, tooMany } from "./find.ts";
 import { HostFolders, realRoot } from "./host-folders.ts";
 import { HostWriter } from "./host-writer.ts";
@@ -62,7 +63,9 @@ async function scanByFind(
   { abortSignal }: TreeScanOptions = {},
 ): Promise<TreeScan | null> {
   const takenAt = Date.now() / 1000;
-  const child = spawn("find", [".", ...findExpression(OUR_PREFIX)], {
+  const program = hostProgram("find", [root]);
+  if (program === null) return null;
+  const child = spawn(program, [".", ...findExpression(OUR_PREFIX)], {
     cwd: root,
     env: { PATH: process.env.PATH, LC_ALL: "C" },
     stdio: ["ignore", "pipe", "ignore"],

@@ -2,7 +2,14 @@
  * Whether a shell command can change files, decided on its syntax tree. Only a command made of nothing but known
  * readers cannot; whatever is not understood can.
  */
-import { type Command, forEachChild, parse, type SyntaxNode, type Word } from "unbash";
+import {
+  type Command,
+  forEachChild,
+  type ParameterExpansionPart,
+  parse,
+  type SyntaxNode,
+  type Word,
+} from "unbash";
 
 /** What a command can do that matters here. */
 export interface Effects {
@@ -29,37 +36,43 @@ export function judgeCommand(text: string): Effects {
 
 /** Programs and builtins that read and print and have no option to do more. */
 const READERS: ReadonlySet<string> = new Set(
-  `: [ basename cat cd cksum cmp comm cut df diff dirname du echo egrep expr false fgrep fold getent grep groups head
+  `: basename cat cd cksum cmp comm cut df diff dirname du echo egrep expr false fgrep fold getent grep groups head
   hexdump hostname id join jq ls md5sum nl nproc od paste pgrep printf ps pwd readlink realpath rev seq sha1sum
-  sha256sum sha512sum sleep stat strings sum tac tail test tr true tty type uname uptime wc which whoami`.split(
+  sha256sum sha512sum sleep stat strings sum tac tail tr true tty type uname uptime wc which whoami`.split(
     /\s+/,
   ),
 );
 
 /** Readers but for these options, which write, run programs or change what is read. */
-const READERS_BUT: Readonly<Record<string, RegExp>> = {
-  date: /^(-[a-z]*s|--s)/,
-  file: /^(-[a-zA-Z]*C|--c)/,
-  find: /^-(exec|ok|delete|fprint|fls|files0-from)/,
-  printf: /^-v/,
-  rg: /^--(pre|hostname-bin|search-zip)|^-[a-zA-Z]*z/,
-  sort: /^(-[a-zA-Z]*[oTS]|--o|--co|--t)/,
-  tree: /^(-[a-zA-Z]*[oR]|--o)/,
-};
+const READERS_BUT: ReadonlyMap<string, RegExp> = new Map(
+  Object.entries({
+    date: /^(-[a-z]*s|--s)/,
+    file: /^(-[a-zA-Z]*C|--c)/,
+    find: /^-(exec|ok|delete|fprint|fls|files0-from)/,
+    printf: /^-v/,
+    rg: /^--(pre|hostname-bin|search-zip)|^-[a-zA-Z]*z/,
+    sort: /^(-[a-zA-Z]*[oTS]|--o|--co|--t)/,
+    tree: /^(-[a-zA-Z]*[oR]|--o)/,
+  }),
+);
+
+/** Builtins that evaluate the name after this option; any other expansion in them is harmless. */
+const EVALUATING: ReadonlyMap<string, RegExp> = new Map(
+  Object.entries({ "[": /^-v$/, test: /^-v$/, wait: /^-[a-z]*p/ }),
+);
 
 /** Builtins that leave something behind in the session. `cd` and the readers do not. */
-const HARMLESS_BUILTINS: ReadonlySet<string> = new Set([
-  "break",
-  "continue",
-  "exit",
-  "return",
-  "shift",
-  "wait",
-]);
+const HARMLESS_BUILTINS: ReadonlySet<string> = new Set(["break", "continue", "exit", "return", "shift"]);
 const REDEFINING: ReadonlySet<string> = new Set(
   `. alias bind builtin command complete declare enable eval exec export hash let local mapfile popd pushd read
   readarray readonly set shopt source trap typeset unalias unset`.split(/\s+/),
 );
+/**
+ * Where a number is asked for, bash takes a name too, and evaluates what that variable holds: `a[$(command)]` among
+ * it, which runs the command.
+ */
+const NUMBER = /^-?\d[\da-zA-Z#]*$/;
+const ARITHMETIC_TESTS: ReadonlySet<string> = new Set(["-eq", "-ne", "-lt", "-le", "-gt", "-ge"]);
 const SINKS: ReadonlySet<string> = new Set(["/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"]);
 
 function look(node: SyntaxNode, effects: { writes: boolean; redefines: boolean }): void {
@@ -78,10 +91,21 @@ function look(node: SyntaxNode, effects: { writes: boolean; redefines: boolean }
       effects.redefines = true;
       break;
     case "ParameterExpansion":
-      // `${x:=y}` assigns, `${x@P}` evaluates.
+      // `${x:=y}` assigns, `${x@P}` evaluates, and so does `${!x}`, whose value may name an element of an array.
       if (node.operation?.type === "Transform" || node.operation?.type === "Unknown") effects.writes = true;
+      if (node.prefix === "!" || !numbersOf(node).every(isNumber)) effects.writes = true;
       if (node.operation?.type === "Default" && node.operation.operator.endsWith("="))
         effects.redefines = true;
+      break;
+    case "ArithmeticWord":
+      if (!NUMBER.test(node.value)) effects.writes = true;
+      break;
+    case "TestUnary":
+      if (node.operator === "-v") effects.writes = true;
+      break;
+    case "TestBinary":
+      if (ARITHMETIC_TESTS.has(node.operator) && ![node.left, node.right].every(isNumber))
+        effects.writes = true;
       break;
     case "Redirect": {
       const reads = node.operator === "<" || node.operator === "<&";
@@ -108,13 +132,29 @@ function lookAtCommand(command: Command, effects: { writes: boolean; redefines: 
     return;
   }
   if (HARMLESS_BUILTINS.has(name)) return;
-  const dangerous = READERS_BUT[name];
+  const words = command.args.map((word) => (word.type === "Word" ? plain(word) : null));
+  const evaluating = EVALUATING.get(name);
+  if (evaluating) {
+    if (words.some((word) => word !== null && evaluating.test(word))) effects.writes = true;
+    return;
+  }
+  const dangerous = READERS_BUT.get(name);
   if (dangerous) {
-    const words = command.args.map((word) => (word.type === "Word" ? plain(word) : null));
     if (words.some((word) => word === null || dangerous.test(word))) effects.writes = true;
     return;
   }
   if (!READERS.has(name)) effects.writes = true;
+}
+
+/** The words of an expansion that are read as numbers: the subscript and what it cuts out. */
+function numbersOf({ index, operation }: ParameterExpansionPart): readonly Word[] {
+  const subscript = index && /^[@*]$/.test(index.text) ? undefined : index;
+  const slice = operation?.type === "Slice" ? [operation.offset, operation.length] : [];
+  return [subscript, ...slice].filter((word) => word !== undefined);
+}
+
+function isNumber(word: Word): boolean {
+  return NUMBER.test(plain(word)?.trim() ?? "");
 }
 
 /** The word's text when nothing in it is expanded. */

@@ -1,12 +1,13 @@
 /** `moor checkpoints`: what can be undone, and undoing it. */
 import { realpath } from "node:fs/promises";
+import { basename, dirname, join, resolve } from "node:path";
 import { styleText } from "node:util";
 import { showName } from "../../environments/tree/names.ts";
 import { Checkpoints } from "../checkpoints/checkpoints.ts";
 import type { CheckpointInfo } from "../checkpoints/store.ts";
 import { stateDir } from "../paths.ts";
-import { ToolRegistry } from "../registry.ts";
 import { EXIT } from "./exit.ts";
+import { badUsage } from "./failure.ts";
 import { printJson, printLine, printText } from "./output.ts";
 import type { CommonOptions, JsonOption } from "./program.ts";
 import { onlyOne, type Running, withMoorage } from "./runtime.ts";
@@ -29,7 +30,7 @@ export async function listCheckpoints({
   json,
 }: JsonOption & { readonly workspace?: string }): Promise<number> {
   await using checkpoints = new Checkpoints(stateDir());
-  const folder = workspace === undefined ? null : await realpath(workspace);
+  const folder = workspace === undefined ? null : await realPlace(resolve(workspace));
   const all = (await checkpoints.list()).filter((each) => folder === null || isAbout(each, folder));
   if (json) printJson({ checkpoints: all });
   else {
@@ -42,6 +43,20 @@ export async function listCheckpoints({
     }
   }
   return EXIT.ok;
+}
+
+/** The folder without links; one that was deleted has checkpoints all the same. */
+async function realPlace(folder: string): Promise<string> {
+  try {
+    return await realpath(folder);
+  } catch (error) {
+    const isGone = error instanceof Error && "code" in error && error.code === "ENOENT";
+    if (isGone) return join(await realPlace(dirname(folder)), basename(folder));
+    throw badUsage(
+      `Cannot use folder "${folder}": ${error instanceof Error ? error.message : String(error)}`,
+      "Name a folder of this host.",
+    );
+  }
 }
 
 function isAbout({ place }: CheckpointInfo, folder: string): boolean {
@@ -171,7 +186,7 @@ function withEnvironment(
       await running.start();
       return work(running);
     },
-    { registry: new ToolRegistry() },
+    { hasTools: false },
   );
 }
 

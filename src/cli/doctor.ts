@@ -114,6 +114,16 @@ const ADVICE: Readonly<Record<HiddenTool["why"], string>> = {
   fault: "Report this fault to the tool's author.",
 };
 
+/** Findings of which the same is to be said, as one. */
+function together(findings: readonly Finding[]): readonly Finding[] {
+  const groups = Map.groupBy(findings, ({ works, reason, suggestion }) =>
+    JSON.stringify([works, reason, suggestion]),
+  );
+  return [...groups.values()].flatMap(([first, ...others]) =>
+    first ? { ...first, name: [first, ...others].map(({ name }) => name).join(", ") } : [],
+  );
+}
+
 function print({
   version: own,
   node,
@@ -127,7 +137,7 @@ function print({
   for (const [title, findings] of [
     ["Backends", backends],
     ["Environments", environments],
-    ["Tools", tools],
+    ["Tools", together(tools)],
   ] as const) {
     if (findings.length > 0) printText(`\n${title}`);
     for (const { name, works, reason, suggestion } of findings) {

@@ -1,7 +1,6 @@
 /** `moor exec`: one command, as if it ran here. */
 import type { ExecResult, OutputChunk } from "../../environments/base.ts";
 import { limits } from "../limits.ts";
-import { ToolRegistry } from "../registry.ts";
 import { EXIT, signalExit } from "./exit.ts";
 import { badUsage } from "./failure.ts";
 import { readStdin } from "./input.ts";
@@ -32,12 +31,9 @@ export async function exec(words: readonly string[], options: ExecOptions): Prom
       else remark(result, words);
       return exitCodeOf(result);
     },
-    NO_TOOLS,
+    { hasTools: false },
   );
 }
-
-/** A command needs no tools, and finding them takes time. */
-const NO_TOOLS = { registry: new ToolRegistry() };
 
 function commandOf(words: readonly string[], { shell }: ExecOptions): string | readonly string[] {
   if (shell === undefined) {

@@ -1,6 +1,6 @@
 /** What a command reads: our stdin, a file, JSON. */
-import { readFile } from "node:fs/promises";
 import { MoorageError } from "../errors.ts";
+import { readTextFile } from "../read-text.ts";
 import { badUsage } from "./failure.ts";
 
 /** Reads our stdin to its end. @throws {MoorageError} INVALID_ARGUMENTS beyond `maxBytes`, ABORTED */
@@ -30,13 +30,17 @@ export async function readStdin(maxBytes: number, abortSignal?: AbortSignal): Pr
   return Buffer.concat(chunks);
 }
 
-/** Text of a file, or of our stdin for `-`. @throws {MoorageError} INVALID_ARGUMENTS */
+/** Text of a file, or of our stdin for `-`, without a byte order mark. @throws {MoorageError} INVALID_ARGUMENTS */
 export async function readText(file: string, maxBytes: number, abortSignal?: AbortSignal): Promise<string> {
-  if (file === "-") return (await readStdin(maxBytes, abortSignal)).toString("utf8");
+  if (file === "-") return withoutMark((await readStdin(maxBytes, abortSignal)).toString("utf8"));
   try {
-    return await readFile(file, "utf8");
+    return withoutMark(await readTextFile(file, maxBytes));
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     throw badUsage(`Cannot read "${file}": ${reason}`, "Name a file that can be read, or - for stdin.");
   }
+}
+
+function withoutMark(text: string): string {
+  return text.startsWith("\ufeff") ? text.slice(1) : text;
 }

@@ -4,7 +4,7 @@
  */
 import { EXIT } from "./exit.ts";
 import { printFailure } from "./failure.ts";
-import { flushOutput, guardOutput } from "./output.ts";
+import { flushOutput, guardOutput, isOutputLost } from "./output.ts";
 import { createProgram, usageError, wantsJson } from "./program.ts";
 
 /** Runs one command line and leaves the process with its exit status. */
@@ -12,7 +12,7 @@ export async function main(words: readonly string[]): Promise<void> {
   guardOutput();
   const exitCode = await run(words);
   await flushOutput();
-  process.exit(exitCode);
+  process.exit(isOutputLost() ? EXIT.ours : exitCode);
 }
 
 async function run(words: readonly string[]): Promise<number> {

@@ -1,17 +1,28 @@
 /**
  * stdout and stderr of this process. A reader that goes away (`moor … | head -1`) is no fault: it fires
- * `outputClosed`, upon which commands end.
+ * `outputClosed`, upon which commands end. So does a full disk, which is one.
  */
 const closed = new AbortController();
+/** A pipe without a reader, a terminal that is gone. */
+const NO_READER: ReadonlySet<string> = new Set(["EPIPE", "EIO", "ECONNRESET", "ERR_STREAM_DESTROYED"]);
 
-/** Fires when nobody reads our stdout any more. */
+/** Fires when nothing can be written to our stdout any more; its reason is the system's error. */
 export const outputClosed: AbortSignal = closed.signal;
 
 /** Keeps a broken pipe or a lost terminal from being an unhandled error. Call once, first. */
 export function guardOutput(): void {
-  process.stdout.on("error", () => closed.abort());
+  process.stdout.on("error", (error) => {
+    closed.abort(error);
+    if (isOutputLost()) printLine(`moor: Cannot write our output: ${error.message}`);
+  });
   // Nobody is left to tell.
   process.stderr.on("error", () => {});
+}
+
+/** Whether something that was asked for could not be written, though somebody wants it. */
+export function isOutputLost(): boolean {
+  const reason: unknown = outputClosed.reason;
+  return reason instanceof Error && "code" in reason && !NO_READER.has(String(reason.code));
 }
 
 /** One line for people, to stderr. */

@@ -521,10 +521,12 @@ function common(command: Command): Command {
     .option(
       "--workspace <folder>",
       "folder of this host to work on: run there, or mounted into the container",
+      folder,
     )
     .option(
       "--sync <folder>",
       "copy this folder of the host into the workspace first, and changes both ways at the end",
+      folder,
     )
     .option("--config <file>", "read named environments and defaults from this file (moorage.yaml)");
 }
@@ -548,6 +550,12 @@ function list(value: string): readonly string[] {
     .filter(Boolean);
   if (items.length === 0) throw new InvalidArgumentError("Give names separated by commas.");
   return items;
+}
+
+/** An empty word is a variable that is not set, and no name of the current folder. */
+function folder(value: string): string {
+  if (value !== "") return value;
+  throw new InvalidArgumentError("Give a folder, as . for the current one.");
 }
 
 function port(value: string): number {

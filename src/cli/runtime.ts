@@ -1,9 +1,10 @@
 /** A command's runtime: made of the common options, ended with the command, its slow steps shown. */
-import { configPath, readConfig } from "../config.ts";
+import { type Config, configPath, readConfig } from "../config.ts";
 import { parseEnvironmentWords } from "../environment-names.ts";
 import { isMoorageError, MoorageError } from "../errors.ts";
-import type { MoorageEvent } from "../events.ts";
-import { createMoorage, type Moorage, type MoorageOptions } from "../moorage.ts";
+import type { EventListener, MoorageEvent } from "../events.ts";
+import { createMoorage, type Moorage } from "../moorage.ts";
+import { ToolRegistry } from "../registry.ts";
 import { EXIT } from "./exit.ts";
 import { badUsage, printFailure } from "./failure.ts";
 import { type Lifetime, watchLifetime } from "./lifetime.ts";
@@ -22,7 +23,9 @@ export interface Running {
   readonly view: ProgressView;
 }
 
-export interface RuntimeOptions extends Pick<MoorageOptions, "registry"> {
+export interface RuntimeOptions {
+  /** Whether tools are called. Finding them takes time, and what the configuration says of them concerns no other work. @default true */
+  readonly hasTools?: boolean;
   /** Whether the folder of `--sync` is mirrored all along: for work that lasts. @default false */
   readonly watches?: boolean;
 }
@@ -34,7 +37,7 @@ export interface RuntimeOptions extends Pick<MoorageOptions, "registry"> {
 export async function withMoorage(
   options: ToolOptions,
   work: (running: Running) => Promise<number>,
-  { watches = false, ...extra }: RuntimeOptions = {},
+  { hasTools = true, watches = false }: RuntimeOptions = {},
 ): Promise<number> {
   using lifetime = watchLifetime();
   using view = createProgressView(process.stderr);
@@ -43,7 +46,7 @@ export async function withMoorage(
   const onEvent = (event: MoorageEvent): void => {
     if (starting === 0 || event.type !== "availability-lost") tell(event, view);
   };
-  const moorage = await create(options, { ...extra, onEvent });
+  const moorage = await create(options, hasTools, onEvent);
   let exitCode: number;
   try {
     const start = (name?: string): Promise<void> => {
@@ -99,16 +102,18 @@ function rejectOn(abortSignal: AbortSignal): Promise<never> {
   });
 }
 
-async function create(options: ToolOptions, extra: Partial<MoorageOptions>): Promise<Moorage> {
+async function create(options: ToolOptions, hasTools: boolean, onEvent: EventListener): Promise<Moorage> {
   const { environment: words = [], config, workspace, toolsets } = options;
   const { path, isNamed } = configPath(config);
   try {
+    const read = await readConfig(path, isNamed);
     return await createMoorage({
       environments: parseEnvironmentWords(words),
-      config: await readConfig(path, isNamed),
+      config: hasTools ? read : withoutTools(read),
       ...(workspace === undefined ? {} : { workspace }),
       ...(toolsets === undefined ? {} : { toolsets }),
-      ...extra,
+      ...(hasTools ? {} : { registry: new ToolRegistry() }),
+      onEvent,
     });
   } catch (error) {
     if (words.length > 0 || !isMoorageError(error, "INVALID_SPEC")) throw error;
@@ -118,6 +123,17 @@ async function create(options: ToolOptions, extra: Partial<MoorageOptions>): Pro
         "Say where to run: `-e local` on this machine, `-e docker:IMAGE` in a container of its own.",
     });
   }
+}
+
+function withoutTools(config: Config): Config {
+  const {
+    toolsets: _on,
+    disabledToolsets: _off,
+    toolsetIncludes: _made,
+    toolFolders: _own,
+    ...rest
+  } = config;
+  return rest;
 }
 
 /** What people should see of what happens beside their command. */

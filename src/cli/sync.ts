@@ -2,7 +2,6 @@
 
 import { once } from "node:events";
 import type { Moorage } from "../moorage.ts";
-import { ToolRegistry } from "../registry.ts";
 import { EXIT } from "./exit.ts";
 import { badUsage, printFailure } from "./failure.ts";
 import { printJson, printLine, printText } from "./output.ts";
@@ -34,7 +33,7 @@ export async function syncFolder(
       else print(report);
       return report.conflicts.length === 0 ? EXIT.ok : EXIT.failed;
     },
-    { registry: new ToolRegistry() },
+    { hasTools: false },
   );
 }
 
@@ -76,7 +75,7 @@ export async function watchSync(folder: string, options: CommonOptions): Promise
       if (!abortSignal.aborted) await once(abortSignal, "abort");
       return EXIT.ok;
     },
-    { registry: new ToolRegistry() },
+    { hasTools: false },
   );
 }
 

@@ -13,6 +13,8 @@ const toolCall = z.object({
     arguments: z.union([
       z.string(),
       z.record(z.string(), z.unknown()).transform((value) => JSON.stringify(value)),
+      // Of a call without arguments, where a server leaves them out.
+      z.null().transform(() => ""),
     ]),
   }),
 });

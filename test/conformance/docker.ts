@@ -1,5 +1,6 @@
 /** The suite in containers: a file for each image, so that they run side by side. */
 import { inject } from "vitest";
+import type { EgressPolicy } from "../../environments/base.ts";
 import { createDockerEnvironment, listDocker } from "../../environments/docker/index.ts";
 import { BUSYBOX_IMAGE, WORKBENCH_IMAGE } from "../host/images.ts";
 import { type Conformance, describeEnvironment } from "./index.ts";
@@ -10,6 +11,7 @@ const engine = inject("engine");
 export interface DockerPlace extends Pick<Conformance, "gaps" | "areas"> {
   readonly image: string;
   readonly user?: string;
+  readonly egress?: EgressPolicy;
 }
 
 /** What an engine, its streams and its containers could touch. */

@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -47,6 +48,7 @@ describe("parseConfig()", () => {
     ["a: [1", "f.yaml:1: "],
     ["- a", 'f.yaml:1: "the file": '],
     ["text", 'f.yaml:1: "the file": '],
+    ["environments:\n  a: 5", 'f.yaml:2: "environments.a": expected string or a map'],
   ])("names line and key of %j", async (text, message) => {
     await expect(parseConfig(text, "f.yaml")).rejects.toMatchObject({
       code: "INVALID_CONFIG",
@@ -86,6 +88,19 @@ describe("readConfig()", () => {
     });
     expect(await readConfig(path, false)).toEqual({});
     await expect(readConfig(folder, false)).rejects.toMatchObject({ code: "INVALID_CONFIG" });
+    expect(await readConfig("/dev/null/moorage.yaml", false)).toEqual({});
+  });
+
+  it("waits for no pipe that nobody writes to, and for no end of a device", async () => {
+    const pipe = join(folder, "pipe");
+    execFileSync("mkfifo", [pipe]);
+    for (const path of [pipe, "/dev/zero"]) {
+      await expect(readConfig(path)).rejects.toMatchObject({
+        code: "INVALID_CONFIG",
+        message: expect.stringContaining("no regular file"),
+      });
+    }
+    expect(await readConfig("/dev/null")).toEqual({});
   });
 });
 

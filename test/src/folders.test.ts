@@ -1,8 +1,8 @@
 import { mkdtemp, rm, stat } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { tmpdir, userInfo } from "node:os";
 import { join } from "node:path";
-import { expect, it } from "vitest";
-import { makePrivateFolder } from "../../src/folders.ts";
+import { expect, it, onTestFinished, vi } from "vitest";
+import { homeFolder, makePrivateFolder } from "../../src/folders.ts";
 
 it("makePrivateFolder() makes what several make at once, each with its parents", async () => {
   const root = await mkdtemp(join(tmpdir(), "moorage-folders-"));
@@ -19,4 +19,10 @@ it("makePrivateFolder() makes what several make at once, each with its parents",
 
 it("makePrivateFolder() gives up where no folder can be made", async () => {
   await expect(makePrivateFolder("/proc/moorage/state")).rejects.toMatchObject({ code: "ENOENT" });
+});
+
+it.each(["", "relative"])("homeFolder() takes no HOME %j for a folder", (value) => {
+  vi.stubEnv("HOME", value);
+  onTestFinished(() => void vi.unstubAllEnvs());
+  expect(homeFolder()).toBe(userInfo().homedir);
 });

@@ -85,9 +85,15 @@ describe("parseSpec()", () => {
       'unknown backend "dokcer"; did you mean "docker"? (there are: local, docker, docker+attach, ssh, vercel)',
     ],
     ["docker_attach:x", 'unknown backend "docker_attach"; did you mean "docker+attach"?'],
+    ["me@box", 'unknown backend "me@box"; did you mean "ssh://me@box"?'],
+    ["me@box:/srv", 'did you mean "ssh://me@box/srv"?'],
+    ["me@box:2222/srv", 'did you mean "ssh://me@box:2222/srv"?'],
+    ["node:24?memory=2g", 'did you mean "docker:node:24?memory=2g"?'],
+    ["ghcr.io/a/b@sha256:0f", 'did you mean "docker:ghcr.io/a/b@sha256:0f"?'],
+    ["https://box", 'unknown backend "https" (there are'],
     ["Local", 'unknown backend "Local"; did you mean "local"?'],
     ["banana", 'unknown backend "banana" (there are'],
-    ["constructor:x", 'unknown backend "constructor" (there are'],
+    ["constructor:x", 'unknown backend "constructor"; did you mean "docker:constructor:x"? (there are'],
     ["local:x", "local takes no target"],
     ["docker", "it names no image"],
     ["docker:", "it names no image"],
@@ -162,5 +168,6 @@ describe("parseEnvironmentWords()", () => {
       /no environment "work-bx"; did you mean "work-box"\?/,
     );
     expect(() => checkKnown("lcoal", [])).toThrow(/did you mean "local"\?/);
+    expect(() => checkKnown("library/node", ["web"])).toThrow(/did you mean "docker:library\/node"\?/);
   });
 });

@@ -131,11 +131,13 @@ describe("moor batch", () => {
         call("a", "terminal", { command: "sleep 0.5; echo one" }),
         call("b", "read_file", { path: "nowhere" }),
         call("c", "terminal", { command: "echo three" }),
+        { id: "d", type: "function", function: { name: "process", arguments: null } },
       ],
     };
     const { exitCode, stdout } = await moor(["batch", "-", ...local], {
       env: privateHome(),
-      stdin: JSON.stringify(message),
+      // As editors of Windows write it.
+      stdin: `\ufeff${JSON.stringify(message)}`,
     });
     const messages = stdout
       .trimEnd()
@@ -146,6 +148,7 @@ describe("moor batch", () => {
       { role: "tool", tool_call_id: "a", content: expect.stringContaining('"one\\n"') },
       { role: "tool", tool_call_id: "b", content: expect.stringContaining('"FILE_MISSING"') },
       { role: "tool", tool_call_id: "c", content: expect.stringContaining('"three\\n"') },
+      { role: "tool", tool_call_id: "d", content: expect.stringContaining('\\"action\\" is required') },
     ]);
   });
 

@@ -1,4 +1,4 @@
-import { readFileSync, realpathSync, writeFileSync } from "node:fs";
+import { readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import { moor, privateHome, temporaryFolder } from "./moor.ts";
@@ -31,4 +31,9 @@ it("moor checkpoints works on the checkpoint's own folder, and on another one on
 
   expect(await run("restore", id, "-e", "local", "--other-place")).toMatchObject({ exitCode: 0 });
   expect(texts()).toEqual(["2\n", `1 of ${own}\n`]);
+
+  // A folder that is gone has checkpoints all the same.
+  rmSync(own, { recursive: true });
+  const listed = await run("list", "--workspace", `${own}/`);
+  expect(listed).toMatchObject({ exitCode: 0, stdout: expect.stringContaining(id) });
 });

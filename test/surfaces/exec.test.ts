@@ -144,6 +144,23 @@ describe("moor exec", () => {
     expect(pidsOf(marker)).toEqual([]);
   });
 
+  it("says when its output cannot be written, and does not end as if it had been", async () => {
+    const child = spawn("sh", ["-c", `exec "${MOOR}" exec -e local -- echo hi >/dev/full`], {
+      env: { ...process.env, ...privateHome() },
+    });
+    expect(await outcome(child)).toMatchObject({
+      exitCode: 125,
+      stderr: expect.stringMatching(/^moor: Cannot write our output: ENOSPC/),
+    });
+  });
+
+  it("runs whatever the configuration says of tools", async () => {
+    const config = join(temporaryFolder(), "moorage.yaml");
+    writeFileSync(config, "environments: { a: local }\ntoolsets: [files]\ntoolFolders: [none]\n");
+    const result = await moor(["exec", "--config", config, "--", "echo", "hi"], { env: privateHome() });
+    expect(result).toEqual({ exitCode: 0, signal: null, stdout: "hi\n", stderr: "" });
+  });
+
   it("waits for a slow reader instead of filling its memory", { tags: ["slow"] }, async () => {
     const child = startMoor(["exec", "-e", "local", "--", "head", "-c", "150000000", "/dev/zero"], {
       env: privateHome(),

@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { chmodSync, cpSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, cpSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
 import packageJson from "../../package.json" with { type: "json" };
@@ -47,6 +47,17 @@ describe("bin/moor", () => {
       expect(outcome.stdout).toBe(`${version}\n`);
     },
   );
+
+  it("takes neither code nor configuration from the current folder where there is no home", async () => {
+    const cwd = temporaryFolder();
+    mkdirSync(join(cwd, ".config/moorage"), { recursive: true });
+    writeFileSync(join(cwd, ".config/moorage/moorage.yaml"), "environments: { planted: local }\n");
+    const { MOORAGE_HOME = "" } = privateHome();
+    const env = { HOME: "", XDG_CACHE_HOME: "", XDG_CONFIG_HOME: "", MOORAGE_HOME };
+    const { stderr } = await moor(["exec", "-e", "planted", "--", "true"], { env, cwd });
+    expect(stderr).toContain('There is no environment "planted"');
+    expect(readdirSync(cwd)).toEqual([".config"]);
+  });
 
   it("follows links to itself, absolute and relative, through odd names", { tags: ["slow"] }, async () => {
     const folder = join(temporaryFolder(), "-odd name's");

@@ -105,12 +105,37 @@ describe("moor mcp at the end of its input", () => {
     });
   });
 
-  it("survives lines that are no protocol", async () => {
-    const stdin = `not json\n{"jsonrpc":"2.0"}\n[]\n\0\n${lines(INITIALIZE)}`;
-    const { exitCode, stdout } = await moor(["mcp", "-e", "local"], { env: privateHome(), stdin });
+  it("answers lines that are no message as JSON-RPC asks, and goes on", async () => {
+    const stdin = [
+      "not json",
+      '{"jsonrpc":"2.0"}',
+      `[${JSON.stringify(INITIALIZE)}]`,
+      "\0",
+      " \r",
+      '{"jsonrpc":"1.0","id":5,"method":"ping"}',
+      '{"jsonrpc":"2.0","id":null,"method":"ping"}',
+      '{"jsonrpc":"2.0","id":6,"result":7}',
+      // A client may write a mark first, and no newline last.
+      `\ufeff${JSON.stringify(INITIALIZE)}`,
+      '{"jsonrpc":"2.0","id":"last","method":"ping"}',
+    ].join("\n");
+    const { exitCode, stdout, stderr } = await moor(["mcp", "-e", "local"], { env: privateHome(), stdin });
+    const answers = stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line));
     expect(exitCode).toBe(0);
-    expect(stdout).toContain('"serverInfo"');
-    for (const line of stdout.trimEnd().split("\n")) expect(() => JSON.parse(line)).not.toThrow();
+    expect(answers.map(({ id, error }) => [id, error?.code])).toEqual([
+      [null, -32700],
+      [null, -32600],
+      [null, -32600],
+      [null, -32700],
+      [5, -32600],
+      [null, -32600],
+      [0, undefined],
+      ["last", undefined],
+    ]);
+    expect(stderr.trimEnd().split("\n")).toHaveLength(7);
   });
 
   it("ends when nobody reads its answers", async () => {

@@ -67,6 +67,8 @@ describe("moor doctor on this machine", () => {
     const env = { ...privateHome(), ...NO_ENGINE };
     const { exitCode, stdout } = await moor(["doctor", "-e", "local", "-e", "docker:busybox"], { env });
     expect(exitCode).toBe(1);
+    // What is to be said of several tools is said once.
+    expect(stdout).toMatch(/^ {2}ok {2}patch, process, read_file, .* listed$/m);
     expect(stdout).toMatch(/^ {2}ok {2}local /m);
     expect(stdout).toMatch(/^ {2}no {2}docker .*DOCKER_UNREACHABLE/m);
   });

@@ -34,6 +34,11 @@ describe("words of the command line", () => {
       'Two environments are called "local"; write name=local',
       "moor --help",
     ],
+    [
+      ["exec", "-e", "local", "--workspace", "", "--", "ls"],
+      'Cannot use "" for --workspace: give a',
+      "exec --help",
+    ],
     [["mcp", "--http", "x"], 'Cannot use "x" for --http: give a port', "moor mcp --help"],
     [["call", "terminal"], "Argument <arguments> is missing", "moor call --help"],
     [["ps", "everything"], "more arguments than the command takes", "moor ps --help"],

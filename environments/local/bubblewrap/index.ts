@@ -5,7 +5,7 @@
  * All shells of one environment are in one sandbox, which ends with its orchestrator: nothing can be kept. Where a
  * sandbox cannot be made, that is an error; commands never run outside of one.
  */
-import { existsSync, mkdtempSync, realpathSync } from "node:fs";
+import { existsSync, mkdtempSync, realpathSync, statSync } from "node:fs";
 import { rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -50,6 +50,9 @@ const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>([
   "egress:none",
   "egress:allow-list",
 ]);
+
+/** No workspace can be in it, and a sandbox has its own. */
+const MEMORY_FOLDER = "/dev/shm";
 
 /** Others hold functions of bash, which only some shells would pass on. */
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
@@ -150,7 +153,7 @@ class BubblewrapBackend implements ShellBackend {
       const { code, message, suggestion } = problem;
       return { healthy: false, code, reason: message, suggestion };
     }
-    return this.#sandbox ? { healthy: true } : await probeBubblewrap();
+    return this.#sandbox ? { healthy: true } : await probeBubblewrap([this.workspace]);
   }
 
   async recover(): Promise<Recovery | null> {
@@ -190,10 +193,7 @@ class BubblewrapBackend implements ShellBackend {
         ? null
         : (this.#gate ?? (await EgressGate.open({ policy: this.#egress, credentials, record })));
     this.#gate = gate;
-    // Where commands could write, they could put links in the place of its parts.
-    const exposed = existsSync(tmpdir()) && isInside(`${realpathSync(tmpdir())}/`, this.workspace);
-    if (exposed) await makePrivateFolder(stateDir);
-    const channel = mkdtempSync(join(exposed ? stateDir : tmpdir(), "moorage-sandbox-"));
+    const channel = await this.#makeChannel();
     try {
       const claimed = await claimedPlaceholders(stateDir, this.#id());
       const protection = protect(this.workspace, claimed);
@@ -207,7 +207,7 @@ class BubblewrapBackend implements ShellBackend {
         folders: [channel],
         placeholders: [...this.#placeholders],
       });
-      const owner = await foreignOwner(this.workspace);
+      const owner = foreignOwner(this.workspace);
       const layout = layoutArgv({
         workspace: this.workspace,
         channel,
@@ -232,6 +232,21 @@ class BubblewrapBackend implements ShellBackend {
     }
   }
 
+  /** In memory where that can be: dozens of files and pipes come and go with a sandbox. */
+  async #makeChannel(): Promise<string> {
+    const { stateDir } = this.#options;
+    const make = (folder: string) => mkdtempSync(join(folder, "moorage-sandbox-"));
+    try {
+      return make(MEMORY_FOLDER);
+    } catch {
+      // There is none, or it is closed to this user.
+    }
+    // Where commands could write, they could put links in the place of its parts.
+    const exposed = existsSync(tmpdir()) && isInside(`${realpathSync(tmpdir())}/`, this.workspace);
+    if (exposed) await makePrivateFolder(stateDir);
+    return make(exposed ? stateDir : tmpdir());
+  }
+
   #variables(door: boolean): Record<string, string> {
     const host = Object.entries(scrubbedVariables(process.env)).filter(
       ([name]) => NAME.test(name) && !CLOSED.test(name) && !STARTUP_VARIABLES.includes(name),
@@ -244,9 +259,9 @@ class BubblewrapBackend implements ShellBackend {
  * Owner of a workspace that is not root's, when we are root. Without capabilities root could not write there, and what
  * commands make belongs to whom the folder does.
  */
-async function foreignOwner(path: string): Promise<Owner | null> {
+function foreignOwner(path: string): Owner | null {
   if (process.getuid?.() !== 0) return null;
-  const { uid, gid } = await stat(path);
+  const { uid, gid } = statSync(path);
   return uid === 0 ? null : { uid, gid };
 }
 

@@ -22,18 +22,26 @@ export function inheritedDescriptors(): readonly number[] {
     });
 }
 
+export interface Launch {
+  /** Finds a shell. */
+  readonly program: (name: string) => string;
+  /** Descriptors that the program must not have. */
+  readonly closed: readonly number[];
+  /** What is done beside the program while it starts, which is ended when that fails. */
+  readonly beside: string | null;
+}
+
 /**
- * The same program without these descriptors. bash, since other shells know no number above 9.
- *
- * @param kept descriptors below this are the program's own
+ * The same program, become of a shell that does first what this process cannot. bash where descriptors are closed, since
+ * other shells know no number above 9.
  */
-export function withoutDescriptors(
-  argv: readonly string[],
-  descriptors: readonly number[],
-  kept: number,
-): readonly string[] {
-  const closed = descriptors.filter((descriptor) => descriptor >= kept);
-  if (closed.length === 0) return argv;
-  const script = `exec ${closed.map((descriptor) => `${descriptor}>&-`).join(" ")}; exec "$@"`;
-  return ["bash", "--noprofile", "--norc", "-c", script, "bash", ...argv];
+export function launched(argv: readonly string[], { program, closed, beside }: Launch): readonly string[] {
+  if (closed.length === 0 && beside === null) return argv;
+  const lines = [
+    ...(closed.length > 0 ? [`exec ${closed.map((descriptor) => `${descriptor}>&-`).join(" ")}`] : []),
+    ...(beside === null ? [] : [`{ ${beside} || kill -KILL $$; } </dev/null &`]),
+    'exec "$@"',
+  ];
+  const shell = closed.length > 0 ? [program("bash"), "--noprofile", "--norc", "-c"] : [program("sh"), "-c"];
+  return [...shell, lines.join("\n"), "sh", ...argv];
 }

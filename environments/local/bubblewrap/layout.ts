@@ -1,8 +1,8 @@
 /** What of the host a sandbox sees, as options of bwrap. */
 import { existsSync, lstatSync, realpathSync } from "node:fs";
-import { homedir } from "node:os";
 import { basename, dirname, isAbsolute, join, normalize } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
+import { homeFolder } from "../../../src/folders.ts";
 
 /** Where the folder with the named pipes is, inside. */
 export const CHANNEL = "/run/moorage";
@@ -69,7 +69,7 @@ export interface Layout {
 
 /** Home inside: the user's own path, with nothing of theirs in it. */
 export function sandboxHome(): string {
-  const home = homedir();
+  const home = homeFolder();
   return isAbsolute(home) && home !== "/" ? home : "/tmp";
 }
 

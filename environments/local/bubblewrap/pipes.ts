@@ -1,6 +1,7 @@
 /**
  * Named pipes between the host and shells in a sandbox, in a folder that both see and only the host can change. They
- * are made some at a time, ahead of their use, and lose their names as soon as both ends are open.
+ * are made some at a time, ahead of their use, and lose their names as soon as both ends are open. The first are made by
+ * whoever starts the sandbox: a program more is a copy of this whole process more, which takes longer than the program.
  */
 import { execFile } from "node:child_process";
 import { chmodSync, closeSync, constants, mkdirSync, openSync, rmSync } from "node:fs";
@@ -31,15 +32,20 @@ export interface PipeSet {
 
 export class PipeStock {
   readonly #folder: string;
+  readonly #mkfifo: string;
   readonly #owner: Owner | null;
   readonly #ready: PipeSet[] = [];
   #made = 0;
   #making: Promise<void> | null = null;
   #closed = false;
 
-  /** @param owner who opens the other ends, when that is not this process's user */
-  constructor(folder: string, owner: Owner | null = null) {
+  /**
+   * @param program path of `mkfifo`
+   * @param owner who opens the other ends, when that is not this process's user
+   */
+  constructor(folder: string, program: string, owner: Owner | null = null) {
     this.#folder = folder;
+    this.#mkfifo = program;
     this.#owner = owner;
   }
 
@@ -53,6 +59,28 @@ export class PipeStock {
       }
       await this.fill();
     }
+  }
+
+  /**
+   * Leaves the making of the first pipes to somebody else.
+   *
+   * @returns the program that makes them, and what is to be called when it has or never will
+   */
+  delegate(): { readonly argv: readonly string[]; readonly settle: (error: Error | null) => void } {
+    const sets = this.#makeFolders();
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    // Whoever takes one is told.
+    promise.catch(() => {});
+    this.#making = promise.finally(() => {
+      this.#making = null;
+    });
+    this.#making.catch(() => {});
+    const settle = (error: Error | null) => {
+      if (error) return reject(error);
+      this.#ready.push(...sets);
+      resolve();
+    };
+    return { argv: this.#command(sets), settle };
   }
 
   /**
@@ -82,13 +110,17 @@ export class PipeStock {
 
   async #make(): Promise<void> {
     const sets = this.#makeFolders();
-    const paths = sets.flatMap(({ folder }) => ENDS.map((end) => join(folder, end)));
-    await promisify(execFile)("mkfifo", ["-m", "600", ...paths], { cwd: "/" });
+    const [program = "", ...argv] = this.#command(sets);
+    await promisify(execFile)(program, argv, { cwd: "/" });
     if (this.#owner) {
       const { uid, gid } = this.#owner;
-      await Promise.all(paths.map((path) => chown(path, uid, gid)));
+      await Promise.all(sets.flatMap(pathsOf).map((path) => chown(path, uid, gid)));
     }
     this.#ready.push(...sets);
+  }
+
+  #command(sets: readonly PipeSet[]): readonly string[] {
+    return [this.#mkfifo, "-m", "600", ...sets.flatMap(pathsOf)];
   }
 
   #makeFolders(): PipeSet[] {
@@ -100,6 +132,10 @@ export class PipeStock {
       return set;
     });
   }
+}
+
+function pathsOf({ folder }: PipeSet): string[] {
+  return ENDS.map((end) => join(folder, end));
 }
 
 /** Ends that are open on this side before the other side opens its own, so that nobody waits for anybody. */

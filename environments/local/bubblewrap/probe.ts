@@ -3,22 +3,30 @@ import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { limits } from "../../../src/limits.ts";
 import type { Health } from "../../base.ts";
+import { hostProgram } from "../../host-programs.ts";
 
 const PROBE = ["--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/"];
 
-/** Starts a sandbox that does nothing, the way a real one is started. */
-export async function probeBubblewrap(): Promise<Health> {
+/**
+ * Starts a sandbox that does nothing, the way a real one is started.
+ *
+ * @param exposed folders whose programs are not to be run
+ */
+export async function probeBubblewrap(exposed: readonly string[] = []): Promise<Health> {
   if (process.platform !== "linux") {
     return bad(`bubblewrap needs Linux, and this is ${process.platform}`, "Use a container: docker:IMAGE.");
   }
   try {
     // It also needs util-linux, whose setsid starts shells in it.
-    const argv = [...PROBE, "--proc", "/proc", "--dev", "/dev", "--", "setsid", "-w", "true"];
-    await promisify(execFile)("bwrap", argv, { timeout: limits.probeTimeoutMs, cwd: "/" });
+    const [bwrap = null, ...rest] = ["bwrap", "setsid", "true"].map((name) => hostProgram(name, exposed));
+    if (bwrap === null) return bad("bwrap is not installed", "Install the package bubblewrap.");
+    const [setsid = null, nothing = null] = rest;
+    if (setsid === null || nothing === null)
+      return bad("setsid or true is not installed", "Install the packages util-linux and coreutils.");
+    const argv = [...PROBE, "--proc", "/proc", "--dev", "/dev", "--", setsid, "-w", nothing];
+    await promisify(execFile)(bwrap, argv, { timeout: limits.probeTimeoutMs, cwd: "/" });
     return { healthy: true, detail: "bubblewrap works" };
   } catch (error) {
-    const code = error instanceof Error && "code" in error ? error.code : null;
-    if (code === "ENOENT") return bad("bwrap is not installed", "Install the package bubblewrap.");
     const stderr = error instanceof Error && "stderr" in error ? String(error.stderr).trim() : "";
     const reason = stderr || (error instanceof Error ? error.message : String(error));
     if (/Unknown option/.test(reason))

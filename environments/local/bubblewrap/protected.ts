@@ -1,43 +1,35 @@
 /**
  * Parts of a workspace that programs outside the sandbox act upon: git's hooks and configuration, and the settings of
- * editors and agents. They are read-only inside, also those that do not exist yet: an empty folder holds their place,
- * which git does not list, and which goes when the sandbox stops.
+ * editors and agents. They are read-only inside, also those that do not exist yet: an empty folder or file holds their
+ * place, and goes when the sandbox stops.
  */
 import { lstatSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { readFile, rm, rmdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
+import { readGitParts } from "./git-parts.ts";
 
-/** What is held when it is missing; a parent before its children. */
-const HELD = [
-  ".git",
-  ".git/hooks",
-  ".git/config",
-  ".git/commondir",
-  ".vscode",
-  ".idea",
-  ".claude",
-  ".cursor",
-  ".codex",
-  ".gemini",
-  ".mcp.json",
-];
+/** Of git's own folder, held when they are missing. */
+const GIT = ["hooks", "config"];
 /**
- * By this file git would take its configuration from another folder. It cannot be held by a folder, which git takes for
- * a broken repository; with this content it says what is so without it.
+ * What cannot be held by a folder, which git takes for a broken repository, with the content that says what is so without
+ * it: by the first git would take its configuration from another folder, the second is more of it.
  */
-const COMMON_FOLDER = ".git/commondir";
-const COMMON_FOLDER_TEXT = ".\n";
+const GIT_FILES = { commondir: ".\n", "config.worktree": "" };
 
+/** Held when they are missing. */
+const HELD = [".vscode", ".idea", ".claude", ".cursor", ".codex", ".gemini", ".mcp.json"];
 /** Read-only when there; as an empty folder they would disturb programs outside. */
-const WHEN_THERE = [
-  ".git/config.worktree",
-  ".gitmodules",
-  ".envrc",
-  ".husky",
-  ".devcontainer",
-  "moorage.yaml",
-];
+const WHEN_THERE = [".gitmodules", ".envrc", ".husky", ".devcontainer", "moorage.yaml"];
+
+interface Part {
+  /** Relative to the workspace. */
+  readonly name: string;
+  /** A folder with protected parts, which is a mount of its own so that it cannot be renamed away with them. */
+  readonly writable?: boolean;
+  /** What holds its place when it is missing: a file with this text, or a folder. @default nothing */
+  readonly hold?: "folder" | { readonly text: string };
+}
 
 export interface Protection {
   /** Options of bwrap, after the workspace's own. */
@@ -56,32 +48,80 @@ export interface Protection {
  * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE when a protected part is a symbolic link, which cannot be held
  */
 export function protect(workspace: string, claimed: ReadonlySet<string>): Protection {
-  for (const name of [...HELD, ...WHEN_THERE]) refuseLink(join(workspace, name));
+  const parts = partsOf(workspace);
+  for (const { name } of parts) refuseLink(join(workspace, name));
   const argv: string[] = [];
   const placeholders: string[] = [];
   const held: string[] = [];
-  const absent = new Set<string>();
-  for (const name of [...HELD, ...WHEN_THERE]) {
+  /** Read-only as a whole. */
+  const closed = new Set<string>();
+  for (const { name, writable = false, hold } of parts) {
     const path = join(workspace, name);
     const kind = kindOf(path);
     const parent = dirname(name);
     // What is read-only as a whole, or is no folder, needs nothing inside.
-    if (parent !== "." && (absent.has(parent) || kindOf(join(workspace, parent)) !== "folder")) continue;
+    if (ancestors(name).some((above) => closed.has(above))) continue;
+    if (parent !== "." && kindOf(join(workspace, parent)) !== "folder") continue;
     if (kind === "missing") {
-      if (!HELD.includes(name)) continue;
-      if (name === COMMON_FOLDER) writeFileSync(path, COMMON_FOLDER_TEXT, { flag: "wx" });
-      else mkdirSync(path);
+      if (hold === undefined) continue;
+      if (hold === "folder") mkdirSync(path);
+      else writeFileSync(path, hold.text, { flag: "wx" });
       placeholders.push(path);
-      absent.add(name);
-    } else if (claimed.has(path) && kind === "folder" && readdirSync(path).length === 0) {
-      absent.add(name);
     }
-    // A folder with protected parts is a mount of its own, so that it cannot be renamed away with them.
-    const writable = name === ".git" && kind === "folder" && !absent.has(name);
+    const isHeld =
+      kind === "missing" || (claimed.has(path) && kind === "folder" && readdirSync(path).length === 0);
+    const open = writable && kind === "folder" && !isHeld;
+    if (!open) closed.add(name);
     held.push(path);
-    argv.push(writable ? "--bind" : "--ro-bind", path, path);
+    argv.push(open ? "--bind" : "--ro-bind", path, path);
   }
   return { argv, placeholders, held };
+}
+
+/** Each once, a folder before what is in it. */
+function partsOf(workspace: string): readonly Part[] {
+  const { folder, hooks, includes } = readGitParts(workspace);
+  const rest: Part[] = [
+    ...HELD.map((name) => ({ name, hold: "folder" as const })),
+    ...WHEN_THERE.map((name) => ({ name })),
+  ];
+  const parts: Part[] = [
+    ...(folder === ".git" ? [] : [{ name: ".git" }, ...ancestors(folder).map(opened)]),
+    { name: folder, writable: true, hold: "folder" },
+    ...GIT.map((name) => ({ name: join(folder, name), hold: "folder" as const })),
+    ...Object.entries(GIT_FILES).map(([name, text]) => ({ name: join(folder, name), hold: { text } })),
+    // Before what lies elsewhere, which may lie in one of them.
+    ...rest,
+    ...hooks.flatMap((name) => elsewhere(workspace, name, "folder")),
+    ...includes.flatMap((name) => elsewhere(workspace, name, { text: "" })),
+  ];
+  const own = new Map(parts.filter((part) => !isOpened(part)).map((part) => [part.name, part] as const));
+  return parts
+    .filter(({ name }, index) => parts.findIndex((part) => part.name === name) === index)
+    .map((part) => (isOpened(part) ? (own.get(part.name) ?? part) : part));
+}
+
+/** Protected for what is in it alone. */
+function opened(name: string): Part {
+  return { name, writable: true };
+}
+
+function isOpened({ writable, hold }: Part): boolean {
+  return writable === true && hold === undefined;
+}
+
+/** A part with the folders above it; where one of those is missing, that one is held. */
+function elsewhere(workspace: string, name: string, hold: NonNullable<Part["hold"]>): readonly Part[] {
+  const above = ancestors(name);
+  const missing = above.find((folder) => kindOf(join(workspace, folder)) === "missing");
+  if (missing === undefined) return [...above.map(opened), { name, hold }];
+  return [...ancestors(missing).map(opened), { name: missing, hold: "folder" }];
+}
+
+/** `a` and `a/b` of `a/b/c`. */
+function ancestors(name: string): string[] {
+  const parts = name.split("/");
+  return parts.slice(0, -1).map((_, index) => parts.slice(0, index + 1).join("/"));
 }
 
 /** In a folder that commands can write to, a link could be replaced by something else. */
@@ -98,8 +138,8 @@ function refuseLink(path: string): void {
 export async function removePlaceholders(paths: readonly string[]): Promise<void> {
   for (const path of [...paths].sort((a, b) => b.length - a.length)) {
     try {
-      if (!path.endsWith(COMMON_FOLDER)) await rmdir(path);
-      else if ((await readFile(path, "utf8")) === COMMON_FOLDER_TEXT) await rm(path);
+      if (kindOf(path) === "folder") await rmdir(path);
+      else if (Object.values(GIT_FILES).includes(await readFile(path, "utf8"))) await rm(path);
     } catch (error) {
       const code = error instanceof Error && "code" in error ? error.code : "";
       if (code !== "ENOENT" && code !== "ENOTEMPTY" && code !== "ENOTDIR") throw error;

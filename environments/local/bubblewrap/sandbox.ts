@@ -13,10 +13,11 @@ import { Readable } from "node:stream";
 import { MoorageError } from "../../../src/errors.ts";
 import { limits } from "../../../src/limits.ts";
 import { DOOR_PORT, HANDING_DOOR } from "../../egress/door.ts";
+import { hostProgram } from "../../host-programs.ts";
 import { quote, quoteAll } from "../../shell/quote.ts";
 import { loginScript, type ShellKind } from "../../shell/script.ts";
 import type { ShellStream, StreamEnd, StreamRequest } from "../../shell/stream.ts";
-import { inheritedDescriptors, withoutDescriptors } from "./inherited.ts";
+import { inheritedDescriptors, launched } from "./inherited.ts";
 import { CHANNEL } from "./layout.ts";
 import { openHostEnds, PASSABLE, type PipeSet, PipeStock } from "./pipes.ts";
 import { seccompFilter } from "./seccomp.ts";
@@ -58,6 +59,10 @@ const ISOLATION = [
   "--die-with-parent",
 ];
 
+/** What the host is told on the supervisor's output before it is there. */
+const PIPES_MADE = "made";
+const LOGIN_END = "\\000";
+
 /** Process 1 inside, bwrap's own: it adopts every orphan. */
 export const SANDBOX_INIT = "1";
 
@@ -65,14 +70,15 @@ export const SANDBOX_INIT = "1";
  * Reads requests. bash starts a program as a job, which has a group and all signals of its own; in another shell `&`
  * would have it ignore SIGINT for good, and two programs more stand between.
  *
- * A login shell writes its variables to descriptor 6, with a NUL at the end, while the first shell starts.
+ * A login shell writes its variables to descriptor 6, with a NUL at the end, while the first shell starts. Another
+ * stands for it where a profile ends the shell.
  */
 function supervisor({ bash, login }: Pick<SandboxOptions, "bash" | "login">): string[] {
   const start = bash ? `( . "$__moor_f" ) </dev/null &` : `setsid -f sh "$__moor_f" </dev/null`;
   const read = `(
 exec 3>&-
-${loginScript(login ?? "auto", 6, !bash)}
-printf '\\000' >&6
+${loginScript(login ?? "auto", 6, { session: !bash, end: LOGIN_END })}
+printf '${LOGIN_END}' >&6
 ) </dev/null >/dev/null 2>&1 &`;
   const script = `${bash ? "set -m; SHLVL=$((SHLVL - 1))" : ""}
 exec 3>&1
@@ -133,6 +139,8 @@ export class Sandbox {
   #init: number | null = null;
   #lost: MoorageError | null = null;
   #stderr = "";
+  /** Where the first pipes are made by whom this process started. */
+  #settlePipes: ((error: Error | null) => void) | null = null;
   #isReady = false;
   readonly #gone: Promise<void>;
   /** Settles when the sandbox is made and its door open, or cannot be. */
@@ -178,17 +186,26 @@ export class Sandbox {
     const { owner } = options;
     // Theirs to pass through, not to change: they could put a link in the place of what root opens by name.
     if (owner) chmodSync(options.channel, PASSABLE);
-    const stock = new PipeStock(options.channel, owner);
+    // What works for us outside must be nothing that commands put into a folder of the search path.
+    const program = (name: string) => {
+      const path = hostProgram(name, [options.workspace]);
+      if (path === null) throw unavailable(`there is no ${name} outside of the workspace`);
+      return path;
+    };
+    const stock = new PipeStock(options.channel, program("mkfifo"), owner);
     const files = [
       writePrivate(options.channel, "arguments", Buffer.from(bwrapArguments(options).join("\0"))),
       writePrivate(options.channel, "filter", filter),
     ];
     const hasDoor = typeof options.network !== "string";
-    const [file = "", ...argv] = withoutDescriptors(
-      command(options),
-      inheritedDescriptors(),
-      hasDoor ? OWN_DESCRIPTORS + 1 : OWN_DESCRIPTORS,
-    );
+    const own = hasDoor ? OWN_DESCRIPTORS + 1 : OWN_DESCRIPTORS;
+    // What another user is to open must be given to them, which only this process can.
+    const pipes = owner ? null : stock.delegate();
+    const [file = "", ...argv] = launched(command(options, program), {
+      program,
+      closed: inheritedDescriptors().filter((descriptor) => descriptor >= own),
+      beside: pipes && `${quoteAll(pipes.argv)} && echo ${PIPES_MADE}`,
+    });
     const child = spawn(file, argv, {
       // Where it stands must not keep a folder of the host's busy.
       cwd: "/",
@@ -213,11 +230,14 @@ export class Sandbox {
           });
     for (const fd of files) closeSync(fd);
     const sandbox = new Sandbox(options, child, stock, doorOpen);
+    sandbox.#settlePipes = pipes?.settle ?? null;
     // Made while bwrap is at work.
-    await stock.fill().catch(async (error: unknown) => {
-      await sandbox.stop();
-      throw error;
-    });
+    if (!pipes) {
+      await stock.fill().catch(async (error: unknown) => {
+        await sandbox.stop();
+        throw error;
+      });
+    }
     return sandbox;
   }
 
@@ -275,11 +295,17 @@ export class Sandbox {
     const { owner } = this.#options;
     if (owner) chownSync(join(set.folder, "run"), owner.uid, owner.gid);
     const waiting = this.#expect(set);
-    this.#child.stdin?.write(`open ${set.name}\n`);
-    await this.ready;
-    // What is written before the shell is there waits for it in the pipe.
+    // Before the shell opens its own, so that it waits for nobody; what is written now waits for it in the pipe.
     const { stdin, stdout, stderr, settle } = openHostEnds(set);
     void Promise.race([waiting.opened, waiting.ended]).then(settle);
+    this.#child.stdin?.write(`open ${set.name}\n`);
+    // Whoever cannot have it is told why; the ends go with the sandbox.
+    try {
+      await this.ready;
+    } catch (error) {
+      for (const end of [stdin, stdout, stderr]) end.destroy();
+      throw error;
+    }
     // A program that ended closes its input; `ended` tells how.
     stdin.on("error", () => {});
     return {
@@ -311,7 +337,8 @@ export class Sandbox {
       await new Promise((resolve) => setTimeout(resolve, 5));
     }
     await this.#stock.close();
-    await rm(this.#options.channel, { recursive: true, force: true });
+    // A start that was broken off may still be making pipes there.
+    await rm(this.#options.channel, { recursive: true, force: true, maxRetries: 10, retryDelay: 10 });
   }
 
   #expect({ name }: PipeSet) {
@@ -350,6 +377,7 @@ export class Sandbox {
         limits.openTimeoutMs,
       );
       createInterface({ input: stdout }).on("line", (line) => {
+        if (line === PIPES_MADE) return this.#pipesMade(null);
         if (line !== "ready") return this.#told(line);
         return void doorOpen.then(() => {
           clearTimeout(timer);
@@ -384,6 +412,13 @@ export class Sandbox {
     this.#lost ??= lost;
     for (const { end } of this.#streams.values()) end({ exitCode: null, signal: null, lost });
     this.#streams.clear();
+    this.#pipesMade(this.#isReady ? lost : unavailable(reason));
+  }
+
+  /** Once, whatever is said inside: the supervisor's output is within reach of commands that trace it. */
+  #pipesMade(error: Error | null): void {
+    this.#settlePipes?.(error);
+    this.#settlePipes = null;
   }
 }
 
@@ -436,10 +471,14 @@ export function bwrapArguments({
  * With a door there are two layers: the outer makes the network namespace, in which the door is opened while the
  * sandbox is made. That happens outside of the sandbox, where commands can neither see nor end it.
  */
-function command({ network, owner, ...options }: SandboxOptions): string[] {
-  const sandbox = ["bwrap", "--args", "3", "--", ...supervisor(options)];
+function command(
+  { network, owner, ...options }: SandboxOptions,
+  program: (name: string) => string,
+): string[] {
+  const bwrap = program("bwrap");
+  const sandbox = [bwrap, "--args", "3", "--", ...supervisor(options)];
   if (typeof network === "string") return sandbox;
-  const outer = ["bwrap", "--unshare-user", "--unshare-net", "--cap-drop", "ALL", "--die-with-parent"];
+  const outer = [bwrap, "--unshare-user", "--unshare-net", "--cap-drop", "ALL", "--die-with-parent"];
   // Without it the kernel refuses a root in the inner layer, as it is the outer one's root.
   if (process.getuid?.() === 0 && owner === null) outer.push("--cap-add", "CAP_SETFCAP");
   const door = [process.execPath, "-e", HANDING_DOOR, "--", String(DOOR_PORT)];
@@ -448,5 +487,5 @@ function command({ network, owner, ...options }: SandboxOptions): string[] {
 unset NODE_CHANNEL_FD NODE_CHANNEL_SERIALIZATION_MODE
 exec 7>&-
 exec "$@"`;
-  return [...outer, "--dev-bind", "/", "/", "--", "sh", "-c", script, "sh", ...sandbox];
+  return [...outer, "--dev-bind", "/", "/", "--", program("sh"), "-c", script, "sh", ...sandbox];
 }

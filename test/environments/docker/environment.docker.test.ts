@@ -1,6 +1,15 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { chmodSync, chownSync, mkdtempSync, realpathSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  mkdtempSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { type AddressInfo, connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -528,6 +537,26 @@ describeWithEngine("an attached container", () => {
       expect(await placeOf("/data")).toBe(`host:${folder}`);
       expect(await placeOf("/data/sub")).toBe(`host:${folder}/sub`);
     } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+
+  it("is not joined when it has the host's folders by another name: a volume's options, or a link", async () => {
+    const folder = realpathSync(mkdtempSync(join(tmpdir(), "moorage-bind-")));
+    const volume = `moorage-test-${crypto.randomUUID().slice(0, 8)}`;
+    symlinkSync("/etc", join(folder, "link"));
+    const DriverOpts = { type: "none", o: "bind", device: "/etc" };
+    await docker.createVolume({ Name: volume, Driver: "local", DriverOpts });
+    try {
+      for (const source of [volume, join(folder, "link")]) {
+        await using box = await foreign(BUSYBOX_IMAGE, [`${source}:/data`]);
+        await expect(make({ attach: box.id }).environment.start()).rejects.toMatchObject({
+          code: "UNSAFE_ENVIRONMENT",
+          message: expect.stringContaining("the host's /etc is mounted writable at /data"),
+        });
+      }
+    } finally {
+      await docker.getVolume(volume).remove({ force: true });
       rmSync(folder, { recursive: true, force: true });
     }
   });

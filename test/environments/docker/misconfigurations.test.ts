@@ -20,6 +20,8 @@ interface Misconfiguration {
   readonly level?: "weak";
   readonly host?: object;
   readonly mount?: string;
+  /** @default false */
+  readonly readOnly?: boolean;
 }
 
 const LIST: readonly Misconfiguration[] = [
@@ -79,6 +81,19 @@ const LIST: readonly Misconfiguration[] = [
   { asked: "-v /dev:/dev", ours: { mount: "/dev" }, rule: "kernel-mount", mount: "/dev" },
   { asked: "-v /root:/root", ours: { mount: "/root" }, rule: "system-mount", mount: "/root" },
   { asked: "-v /home:/home", ours: { mount: "/home" }, rule: "system-mount", mount: "/home" },
+  ...["/usr/local/bin", "/var/spool/cron", "/var/lib/docker/volumes", "/home/someone"].map((path) => ({
+    asked: `-v ${path}:/x`,
+    ours: { mount: path },
+    rule: "system-mount",
+    mount: path,
+  })),
+  ...["/root", "/home/someone", "/etc", "/etc/shadow", "/srv/me/.netrc"].map((path) => ({
+    asked: `-v ${path}:/x:ro`,
+    ours: { mount: path },
+    rule: "credentials-mount",
+    mount: path,
+    readOnly: true,
+  })),
   { asked: "-v ~/.ssh:/x", ours: { mount: "~/.ssh" }, rule: "credentials-mount", mount: "/srv/me/.ssh" },
   {
     asked: "--device /dev/sda",
@@ -101,6 +116,18 @@ const LIST: readonly Misconfiguration[] = [
         ? { MaskedPaths: [] }
         : { SecurityOpt: ["no-new-privileges", `${name}=unconfined`] },
   })),
+  {
+    asked: "without read-only parts of /proc",
+    ours: { option: "security_opt=systempaths=unconfined" },
+    rule: "unconfined-systempaths",
+    host: { ReadonlyPaths: [] },
+  },
+  {
+    asked: "--security-opt label=type:spc_t",
+    ours: { option: "security_opt=label=type:spc_t" },
+    rule: "unconfined-label",
+    host: { SecurityOpt: ["no-new-privileges", "label=type:spc_t"] },
+  },
   {
     asked: "--security-opt no-new-privileges=false",
     ours: { option: "security_opt=no-new-privileges=false" },
@@ -125,7 +152,7 @@ const LIST: readonly Misconfiguration[] = [
 ];
 
 /** A record as the engine has it of a container of ours, but for the change. */
-function recordOf({ host = {}, mount }: Misconfiguration): Dockerode.ContainerInspectInfo {
+function recordOf({ host = {}, mount, readOnly = false }: Misconfiguration): Dockerode.ContainerInspectInfo {
   const record = {
     Config: { User: "1000:1000", Env: [] },
     HostConfig: {
@@ -136,7 +163,7 @@ function recordOf({ host = {}, mount }: Misconfiguration): Dockerode.ContainerIn
       MaskedPaths: ["/proc/kcore"],
       ...host,
     },
-    Mounts: mount === undefined ? [] : [{ Type: "bind", Source: mount, Destination: "/x", RW: true }],
+    Mounts: mount === undefined ? [] : [{ Type: "bind", Source: mount, Destination: "/x", RW: !readOnly }],
   };
   // The parts of the record that are looked at.
   return record as unknown as Dockerode.ContainerInspectInfo;

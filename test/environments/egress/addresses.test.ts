@@ -1,5 +1,11 @@
+import { networkInterfaces } from "node:os";
 import { describe, expect, it } from "vitest";
-import { canonicalAddress, makeRange, specialAddress } from "../../../environments/egress/addresses.ts";
+import {
+  canonicalAddress,
+  isOwnAddress,
+  makeRange,
+  specialAddress,
+} from "../../../environments/egress/addresses.ts";
 
 const SPECIAL: readonly (readonly [address: string, kind: string])[] = [
   ["169.254.169.254", "metadata"],
@@ -102,4 +108,13 @@ describe("canonicalAddress()", () => {
       "::ffff:1.2.3.4",
     ]);
   });
+});
+
+it("isOwnAddress() knows every address of this machine and no other", () => {
+  const own = Object.values(networkInterfaces()).flatMap((list) =>
+    (list ?? []).map(({ address }) => address),
+  );
+  expect(own.filter((address) => !isOwnAddress(address))).toEqual([]);
+  expect(own.length).toBeGreaterThan(0);
+  expect(["93.184.216.34", "2606:2800:220:1::1"].filter(isOwnAddress)).toEqual([]);
 });

@@ -1,7 +1,9 @@
+import { connect, createServer, type Socket } from "node:net";
 import { describe, expect, it } from "vitest";
 import { dial, inHostsFile, resolveWithSystem } from "../../../environments/egress/dial.ts";
 import { parseHost } from "../../../environments/egress/host.ts";
 import { compilePolicy } from "../../../environments/egress/policy.ts";
+import { portOf } from "./network.ts";
 
 describe("inHostsFile()", () => {
   const text =
@@ -39,6 +41,34 @@ describe("dial()", () => {
       return ["93.184.216.34"];
     };
     expect(await dial(() => policy, target, lookup, never)).toMatchObject({ outcome: "denied" });
+  });
+
+  it("obeys the policy of the moment after the connection was made", async () => {
+    const server = createServer((socket) => socket.on("error", () => {}));
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    try {
+      let policy = compilePolicy({ allow: ["localhost"] });
+      const sockets: Socket[] = [];
+      const slow = () => {
+        const socket = connect({ host: "127.0.0.1", port: portOf(server) });
+        // Heard before the dialler hears of it.
+        socket.once("connect", () => {
+          policy = compilePolicy({ allow: [] });
+        });
+        sockets.push(socket);
+        return socket;
+      };
+      const dialled = await dial(
+        () => policy,
+        target,
+        async () => ["93.184.216.34"],
+        slow,
+      );
+      expect(dialled).toMatchObject({ outcome: "denied", verdict: { allowed: false } });
+      expect(sockets.map(({ destroyed }) => destroyed)).toEqual([true]);
+    } finally {
+      server.close();
+    }
   });
 
   it("says why a name cannot be resolved", async () => {

@@ -83,6 +83,36 @@ for name in ["random-name.test", "allowed.test", "${"a".repeat(40)}.attacker.tes
     }
   });
 
+  it("security 13: with a policy there are no sockets that know no network namespace, for 32-bit calls neither", async () => {
+    const { environment, run } = make("none");
+    // vsock leads to the machine that this one is a guest of. 32-bit calls need no 32-bit program on x86.
+    const script = `
+import ctypes, os, socket, struct
+for family in range(64):
+    if family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK): continue
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
+        try: socket.socket(family, kind); print("made", family, kind)
+        except OSError: pass
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.syscall(425, 1, 0) >= 0 or ctypes.get_errno() != 38: print("io_uring")
+if os.uname().machine == "x86_64":
+    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p] + [ctypes.c_long] * 5
+    page = libc.mmap(None, 4096, 7, 0x22 | 0x40, -1, 0)
+    code = bytes([0x53, 0x89, 0xf8, 0x89, 0xf3, 0x89, 0xd1, 0xcd, 0x80, 0x5b, 0xc3])
+    ctypes.memmove(page, code, len(code))
+    ctypes.memmove(page + 512, struct.pack("<3I", 40, 1, 0), 12)
+    call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int)(page)
+    # socketcall(SOCK_SOCKET, ...), and socket(...) itself
+    if call(102, 1, page + 512) >= 0 or call(359, 40, 1) >= 0: print("made by 32-bit calls")
+print("done")
+`;
+    expect(await run(`python3 -c '${script}'`)).toBe("done");
+    expect(environment.info().warnings).toBeUndefined();
+    // Programs have what the engine's own filter leaves them.
+    const work = `node -e 'new (require("worker_threads").Worker)("1", { eval: true })' && python3 -c 'import multiprocessing; print(multiprocessing.Pool(2).map(abs, [-1]))' && git init -q /tmp/r && su nobody -s /bin/sh -c 'id -u'`;
+    expect(await run(work)).toBe("[1]\n65534");
+  });
+
   it("EG-03, EG-04, EG-19: an allow-list's door leads to what is allowed, tells what is not, and localhost stays the container's", async () => {
     const server = createHttpServer((request, response) => response.end(`hello ${request.headers.host}`));
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -122,6 +152,33 @@ for name in ["random-name.test", "allowed.test", "${"a".repeat(40)}.attacker.tes
   it("works in an image with nothing but BusyBox", async () => {
     const { run } = make({ allow: ["allowed.test"] }, BUSYBOX_IMAGE);
     expect(await run("http_proxy=$http_proxy wget -q -O - http://denied.test/ 2>&1")).toMatch(/403/);
+  });
+
+  it("has a door that runs nothing of the image's, whatever its variables and its loader's files name", async () => {
+    const { docker } = await openEngine();
+    const name = `moorage/test-${crypto.randomUUID().slice(0, 8)}`;
+    const script = "mkdir -p /etc; echo /missing.so >/etc/ld.so.preload; echo 'throw 1' >/evil.js";
+    const base = await docker.createContainer({ Image: BUSYBOX_IMAGE, Cmd: ["sh", "-c", script] });
+    try {
+      await base.start();
+      await base.wait();
+      const variables = ["NODE_OPTIONS=--require=/evil.js", "LD_PRELOAD=/missing.so", "LD_LIBRARY_PATH=/x"];
+      await base.commit({ repo: name, changes: variables.map((text) => `ENV ${text}`).join("\n") });
+      const { environment, run } = make({ allow: ["allowed.test"] }, name);
+      expect(await run("http_proxy=$http_proxy wget -q -O - http://denied.test/ 2>&1")).toMatch(/403/);
+      const door = (await containersOf(environment.id)).find(
+        ({ Labels }) => Labels["moorage.role"] === "door",
+      );
+      const log = await docker.getContainer(door?.Id ?? "").logs({ stdout: true, stderr: true });
+      expect(log.toString("latin1").replace(/[^\x20-\x7e\n]/g, "")).toBe("open\n");
+      await environment.stop();
+    } finally {
+      await base.remove({ force: true });
+      await docker
+        .getImage(name)
+        .remove({ force: true })
+        .catch(() => {}); // it may never have been made
+    }
   });
 
   it("EG-20: a door that is gone means no network, is opened again, and the environment's end leaves nothing", async () => {

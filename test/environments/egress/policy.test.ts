@@ -171,6 +171,19 @@ describe("an egress policy", () => {
     });
   });
 
+  it("leads to this machine's own public addresses by no name, whatever carries them", () => {
+    const isOwn = (address: string) => ["93.184.216.34", "2606:2800:220:1::1"].includes(address);
+    const policy = compilePolicy({ allow: ["*", "example.com"] }, isOwn);
+    const judged = ["93.184.216.34", "::ffff:93.184.216.34", "64:ff9b::5db8:d822", "2606:2800:220:1::1"];
+    expect(judged.map((address) => policy.judgeAddress(address, 443).rule)).toEqual(
+      judged.map(() => "this machine's own address"),
+    );
+    expect(policy.judgeAddress("93.184.216.35", 443).allowed).toBe(true);
+    expect(compilePolicy({ allow: ["93.184.216.34"] }, isOwn).judgeAddress("93.184.216.34", 80).allowed).toBe(
+      true,
+    );
+  });
+
   it.each([
     "",
     " ",

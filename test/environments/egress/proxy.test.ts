@@ -222,6 +222,9 @@ describe("plain HTTP through the proxy", () => {
       expect(await ask("api.wild.test").until(/secure api.wild.test\/path/)).toMatch(/^HTTP\/1.1 200 /);
       expect(await ask("other.wild.test").end()).toMatch(/502 Bad Gateway[\s\S]*cannot be trusted/);
       expect([seen, dialled]).toEqual([["Bearer real"], [`${PUBLIC}:443`, `${PUBLIC}:443`]]);
+      // Never in the clear, also where a program names the port that it would be sent to.
+      expect(await ask("api.wild.test:443").until(/secure api.wild.test:443\/path/)).toMatch(/ 200 /);
+      expect(seen).toEqual(["Bearer real", "Bearer real"]);
     } finally {
       server.close();
     }

@@ -29,6 +29,7 @@ import { probeBubblewrap } from "../../../environments/local/bubblewrap/probe.ts
 import { Sandbox } from "../../../environments/local/bubblewrap/sandbox.ts";
 import { seccompFilter } from "../../../environments/local/bubblewrap/seccomp.ts";
 import { parseExports } from "../../../environments/shell/exports.ts";
+import { createHostTree } from "../../../environments/tree/host.ts";
 import { pidsOf, uniqueSleep } from "../../surfaces/processes.ts";
 import { portOf } from "../egress/network.ts";
 
@@ -111,6 +112,9 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
   it("lets git work in a repository whose hooks and configuration it cannot change", async () => {
     const workspace = await mkdtemp(join(root, "repository-"));
     await promisify(execFile)("git", ["init", "-q", workspace]);
+    // Its second file of configuration is not there yet.
+    const extension = ["config", "extensions.worktreeConfig", "true"];
+    await promisify(execFile)("git", ["-C", workspace, ...extension]);
     await mkdir(join(workspace, ".vscode"));
     await writeFile(join(workspace, ".vscode", "settings.json"), "{}");
     const before = await readFile(join(workspace, ".git", "config"), "utf8");
@@ -120,6 +124,8 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
     expect(await run(commit)).toEqual({ exitCode: 0, output: "1" });
     for (const line of [
       "git config core.fsmonitor 'touch /tmp/x'",
+      "git config --worktree core.fsmonitor 'touch /tmp/x'",
+      "echo '[core] fsmonitor = touch /tmp/x' > .git/config.worktree",
       "echo x > .git/hooks/post-commit",
       "mv .git/hooks .git/old",
       "mv .git old",
@@ -132,7 +138,58 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
     await environment.stop();
     expect(await readFile(join(workspace, ".git", "config"), "utf8")).toBe(before);
     expect((await readdir(workspace)).sort()).toEqual([".git", ".vscode", "a"]);
-    expect(existsSync(join(workspace, ".git", "commondir"))).toBe(false);
+    for (const name of ["commondir", "config.worktree"])
+      expect([name, existsSync(join(workspace, ".git", name))]).toEqual([name, false]);
+  });
+
+  it("protects what git's own files name elsewhere: its folder, hooks, configuration that is taken in", async () => {
+    const workspace = await mkdtemp(join(root, "repository-"));
+    const git = (...argv: string[]) => promisify(execFile)("git", ["-C", workspace, ...argv]);
+    await mkdir(join(workspace, "deep"));
+    await git("init", "-q", "--separate-git-dir", join(workspace, "deep", "repository"), ".");
+    await mkdir(join(workspace, "tools", "hooks"), { recursive: true });
+    await writeFile(join(workspace, "shared.config"), "[core]\n");
+    for (const [key, value] of [
+      ["core.hooksPath", "tools/hooks"],
+      ["include.path", "../../shared.config"],
+      ["includeIf.gitdir:/.path", "../../missing.config"],
+    ] as const)
+      await git("config", "--add", key, value);
+    await git(
+      "config",
+      "--file",
+      join(workspace, "deep/repository/config"),
+      "--add",
+      "core.hooksPath",
+      "no/hooks",
+    );
+    const { environment, run } = await make({ workspace });
+    expect(await run("echo a > a && git add a && echo b > tools/b && echo c > deep/c && echo ok")).toEqual({
+      exitCode: 0,
+      output: "ok",
+    });
+    for (const line of [
+      "git config core.fsmonitor 'touch /tmp/x'",
+      "echo x > deep/repository/hooks/pre-commit",
+      "echo x > tools/hooks/pre-commit",
+      "mv tools away",
+      "mv deep away",
+      "mv deep/repository deep/old",
+      "echo 'gitdir: /tmp' > .git",
+      "echo x >> shared.config",
+      "rm shared.config",
+      "echo x > missing.config",
+      "mkdir -p no/hooks",
+    ])
+      expect([line, (await run(line)).exitCode]).not.toEqual([line, 0]);
+    await environment.stop();
+    expect((await readdir(workspace)).sort()).toEqual([".git", "a", "deep", "shared.config", "tools"]);
+  });
+
+  it("waits for no pipe in the place of git's files", async () => {
+    const workspace = await mkdtemp(join(root, "repository-"));
+    await promisify(execFile)("mkfifo", [join(workspace, ".git")]);
+    expect((await (await make({ workspace })).run("echo ok; rm .git")).output).toMatch(/^ok\n/);
   });
 
   it("keeps a second sandbox's protection when the first of one workspace stops", async () => {
@@ -241,6 +298,34 @@ ln -s ${outside}/$(basename $set) $set/run; rm -rf $set; ln -s ${outside} $(base
     expect((await run(forged)).output).not.toMatch(/kept/);
     expect(await readFile(join(stateDir, "secret"), "utf8")).toBe("kept");
     expect(await readdir(join(stateDir, "local"))).not.toContain("forged.json");
+  });
+
+  it("has nothing of it run outside, though a folder of the workspace is in the search path", async () => {
+    const outside = await mkdtemp(join(root, "outside-"));
+    const path = process.env.PATH ?? "";
+    const { environment, workspace, stateDir, run } = await make({ egress: { allow: ["a.test"] } });
+    process.env.PATH = `${join(workspace, "bin")}:${path}`;
+    try {
+      await environment.start();
+      const trap = `#!/bin/sh\necho 2>/dev/null >${outside}/$(basename $0); PATH=${path}; exec $(basename $0) "$@"\n`;
+      await environment.files.writeFile("bin/trap", trap);
+      await run(
+        "cd bin && chmod +x trap && for n in bwrap mkfifo sh bash setsid true find env; do cp trap $n; done",
+      );
+      expect((await run("./bin/true && command -v mkfifo")).output).toMatch(/\/bin\/mkfifo$/);
+      // More shells than there are pipes for, a sandbox that is made anew, and whatever else is done with that folder.
+      await Promise.all(Array.from({ length: 8 }, () => environment.exec("sleep 0.2")));
+      await expect(run("kill -9 -1")).rejects.toMatchObject({ code: "EXECUTION_UNKNOWN" });
+      expect((await run("echo again")).output).toBe("again");
+      expect((await run("ls bin/trap")).output).toBe("bin/trap");
+      expect(await createBubblewrapEnvironment({ workspace, stateDir }).health()).toMatchObject({
+        healthy: true,
+      });
+      await createHostTree().scan(workspace);
+      expect(await readdir(outside)).toEqual([]);
+    } finally {
+      process.env.PATH = path;
+    }
   });
 
   it("security 1: has one writable set, whatever working directory is asked for", async () => {
