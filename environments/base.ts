@@ -390,11 +390,15 @@ export interface TreeScan {
   readonly entries: readonly TreeEntry[];
   /** Folders that could not be looked into, and mount points, which are not entered; both are also entries. */
   readonly closed: readonly string[];
+  /** Of contents, taken after the entries; some of those that were asked for. */
+  readonly hashes?: ReadonlyMap<string, string>;
 }
 
 export interface TreeScanOptions {
   /** Only these entries, by path, without what is in them; those that are not there are left out. @default all */
   readonly paths?: readonly string[];
+  /** Files whose hashes are wanted with a scan of everything, where that saves a request. @default none */
+  readonly hashed?: readonly string[];
   readonly timeoutMs?: number;
   readonly abortSignal?: AbortSignal;
 }
@@ -406,7 +410,7 @@ export interface TreeFile {
   readonly mode: number;
   /** To be read before the consumer's promise resolves; what is left is dropped. */
   readonly content: AsyncIterable<Buffer>;
-  /** The same at once, where the source has it so. */
+  /** The same at once, where the source has it so; others' bytes by the time that the next file comes. */
   readonly bytes?: Buffer;
 }
 
@@ -436,9 +440,16 @@ export interface TreeChanges {
   readonly links?: readonly { readonly path: string; readonly target: string }[];
   /** Files whose mode alone changes. */
   readonly modes?: readonly { readonly path: string; readonly mode: number }[];
+  /**
+   * What a scan saw at paths that are staged or removed, null for nothing. Where something else stands just before it
+   * would be replaced, it stays. One folder is as good as another. @default nobody else writes there
+   */
+  readonly expected?: ReadonlyMap<string, TreeEntry | null>;
 }
 
 export interface TreeOutcome {
+  /** Paths at which something else stood than was expected; they are neither done nor failed. @default none */
+  readonly changed?: ReadonlySet<string>;
   /** Paths that are as asked for. */
   readonly done: readonly string[];
   readonly failed: readonly { readonly path: string; readonly reason: string }[];
@@ -446,7 +457,7 @@ export interface TreeOutcome {
 
 /** Replaces parts of a folder: contents are staged, then everything is put in place by rename. */
 export interface TreeWriter {
-  /** Nothing shows in the folder before `finish`. Files come one after the other. */
+  /** Nothing shows in the folder before `finish`. Files come one after the other, each when there is no promise to wait for. */
   stage(
     file: {
       readonly path: string;
@@ -456,7 +467,7 @@ export interface TreeWriter {
       readonly owner?: { readonly uid: number; readonly gid: number };
     },
     content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
-  ): Promise<void>;
+  ): Promise<void> | void;
   /** Takes a staged file back. */
   unstage(path: string): void;
   /**
@@ -490,7 +501,7 @@ export interface EnvironmentTree {
   pack(
     root: string,
     paths: readonly string[],
-    take: (file: TreeFile) => Promise<void>,
+    take: (file: TreeFile) => Promise<void> | void,
     options?: { readonly timeoutMs?: number; readonly abortSignal?: AbortSignal },
   ): Promise<void>;
   /** What is at these paths, in one request, before they are written to. Paths are taken as `files` takes them. */

@@ -4,9 +4,10 @@ import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { FileKind, TreeEntry, TreeScan, TreeScanOptions } from "../base.ts";
 import { FIND_NAMED, FindReader, findExpression, parseNamed, pickNamed, tooMany } from "../tree/find.ts";
-import { byPath, isInside, OUR_PREFIX, textOf } from "../tree/names.ts";
+import { byPath, isInside, isOurs, OUR_PREFIX, textOf } from "../tree/names.ts";
 import { quote } from "./quote.ts";
 import type { SystemShell } from "./stream.ts";
+import { HASH_PROGRAM, ODD_NAME, parseHashes } from "./tree-hash.ts";
 import { enterRoot, pathList, rootError } from "./tree-run.ts";
 
 /** What an environment's clock and its file systems' may be apart, where both tell fractions. */
@@ -27,7 +28,7 @@ function scanScript(
   root: string,
   nonce: string,
   listed: readonly string[] | undefined,
-  hasFind: boolean,
+  { hasFind, hashed }: { readonly hasFind: boolean; readonly hashed: string | null },
 ): string {
   const only = listed ? "" : ` -name '${OUR_PREFIX}*' -prune -o`;
   const whole = findExpression(OUR_PREFIX).map(quote).join(" ");
@@ -51,7 +52,7 @@ ${enterRoot(root)}
 printf '%s\\000%s\\000' "$PWD" "\${EPOCHSECONDS:-$(date +%s)}"
 if ${hasFind ? ":" : "find . -maxdepth 0 -printf '' 2>/dev/null"}; then
   printf 'G\\000'
-  ${listed ? (few ? named(few) : `exec xargs -0 sh -c ${quote(named('"$@"'))} sh`) : `exec find . ${whole}`}
+  ${listed ? (few ? named(few) : `exec xargs -0 sh -c ${quote(named('"$@"'))} sh`) : hashed === null ? `exec find . ${whole}` : `find . ${whole}\n${hashLines(hashed)}`}
 fi
 [ -n "$__moor_stat_option" ] && command -v xargs >/dev/null 2>&1 || exit 93
 printf 'S\\000%s\\000' "$(stat -c %d .)"
@@ -61,6 +62,19 @@ printf 'S\\000%s\\000' "$(stat -c %d .)"
       : `if find . -maxdepth 0 -print0 >/dev/null 2>&1; then find . -xdev${only} -print0; else __moor_walk .; fi`
   }; } | xargs -0 stat -c '${stat}'
 exit 0`;
+}
+
+/**
+ * What follows the answer of find: a NUL, and what a program says of the files, unless there is none. A pipe that took
+ * the place of a file would be waited for.
+ */
+function hashLines(words: string): string {
+  return `e=$?
+printf '\\000'
+set --
+for f in ${words}; do if [ -f "$f" ] && [ ! -L "$f" ]; then set -- "$@" "$f"; fi; done
+[ $# -eq 0 ] || { ${HASH_PROGRAM} && $h "$@" 2>/dev/null; }
+exit $e`;
 }
 
 /** Names as words of one line, which saves the programs that read them from the input; null when they are too many. */
@@ -87,7 +101,7 @@ export async function scanTree(
   system: SystemShell,
   memo: ScanMemo,
   root: string,
-  { paths, timeoutMs = limits.treeTimeoutMs, abortSignal }: TreeScanOptions = {},
+  { paths, hashed = [], timeoutMs = limits.treeTimeoutMs, abortSignal }: TreeScanOptions = {},
 ): Promise<TreeScan> {
   const inside = paths?.filter(isInside).sort(byPath);
   if (inside?.length === 0) return { root, entries: [], closed: [] };
@@ -96,7 +110,10 @@ export async function scanTree(
   const nonce = `/${randomBytes(12).toString("hex")}/`;
   const chunks: Buffer[] = [];
   let bytes = 0;
-  const { exitCode, stderr } = await system.run(scanScript(root, nonce, listed, memo.hasFind), {
+  const asked = hashed.filter((path) => isInside(path) && !isOurs(path) && !ODD_NAME.test(path));
+  const hashWords = !paths && memo.hasFind && asked.length > 0 ? fewWords(asked) : null;
+  const how = { hasFind: memo.hasFind, hashed: hashWords };
+  const { exitCode, stderr } = await system.run(scanScript(root, nonce, listed, how), {
     timeoutMs,
     ...(abortSignal && { abortSignal }),
     ...(listed && { stdin: pathList(listed) }),
@@ -117,9 +134,13 @@ export async function scanTree(
   memo.hasFind ||= isFind;
   if (isFind) {
     const grain = { takenAt, fineSeconds: FINE_SECONDS };
-    if (listed) return told(realRoot, parseNamed(answer.toString("latin1", head.at), 0, grain).sort(inOrder));
+    if (listed) return told(realRoot, parseNamed(answer, head.at, grain).sort(inOrder));
     if (memo.find?.root !== realRoot) memo.find = { root: realRoot, reader: new FindReader(realRoot) };
-    const { entries, closed } = memo.find.reader.read(answer, head.at, grain);
+    // No name holds a NUL, and what programs say of contents does not either.
+    const end = hashWords === null ? answer.length : answer.lastIndexOf(0);
+    const { entries, closed } = memo.find.reader.read(answer.subarray(0, end), head.at, grain);
+    if (hashWords !== null)
+      return { ...told(realRoot, entries, closed), hashes: parseHashes(answer.toString("latin1", end + 1)) };
     return inside ? told(realRoot, pickNamed(entries, inside)) : told(realRoot, entries, closed);
   }
   const text = answer.toString("latin1");

@@ -1,57 +1,76 @@
 /**
  * `TreeWriter` inside an environment. Contents go into a folder of our own inside the root, as archives of what that
- * folder is to hold; one script then moves everything in place, folder by folder, so that a thousand files of one
- * folder cost one program.
+ * folder is to hold, and everything is then moved in place. A few files are one request in all.
  */
 import { randomBytes } from "node:crypto";
 import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, TreeChanges, TreeOutcome, TreeWriter } from "../base.ts";
-import { judgeOutcome, requireInside } from "../tree/host-writer.ts";
-import { byPath, foldersOn, OUR_PREFIX, parentOf } from "../tree/names.ts";
+import { foldersOn, OUR_PREFIX, parentOf } from "../tree/names.ts";
+import {
+  changedSince,
+  judgedPaths,
+  judgeOutcome,
+  requireAllInside,
+  requireInside,
+  type Staged,
+  without,
+} from "../tree/outcome.ts";
 import { TarBatch } from "../tree/tar.ts";
 import { quote } from "./quote.ts";
-import type { SystemShell } from "./stream.ts";
+import type { SystemRunResult, SystemShell } from "./stream.ts";
+import { type FolderPlan, finishScripts, isStagedMode, planFolders } from "./tree-finish.ts";
 import { enterRoot, rootError } from "./tree-run.ts";
+import { expectationScript, type Telling, telling } from "./tree-told.ts";
 
-type Staged = Parameters<TreeWriter["stage"]>[0];
-
-/** Contents of small files that are sent while the next ones are read, bytes. */
-const SEND_BYTES = 1024 * 1024;
-/** Words of one command line, bytes: well below what any kernel allows. */
-const LINE_BYTES = 64 * 1024;
+/** Contents of small files that are sent while the next ones are read, bytes: the first of them soon, then in larger pieces. */
+const SEND_FIRST_BYTES = 512 * 1024;
+const SEND_MAX_BYTES = 2 * 1024 * 1024;
 const STAGE_PREFIX = `${OUR_PREFIX}stage-`;
+/** Names of our own scripts among what is staged; no entry of a tree is called so. */
+const SCRIPT = `${OUR_PREFIX}run`;
+const REST_SCRIPT = `${OUR_PREFIX}rest`;
+/** Exit codes of `finish`, beside those of `rootError`. */
+const UNPACK_FAILED = 95;
+const CHANGED = 96;
+const NO_BASE64 = 97;
+/** An archive that goes as a text in the script itself: a standard input costs more programs, and a turn of the line. */
+const INLINE_MAX_BYTES = 48 * 1024;
 
 export class ShellWriter implements TreeWriter {
   readonly #system: SystemShell;
   readonly #root: string;
   readonly #scan: EnvironmentTree["scan"];
+  readonly #hasFind: () => boolean;
   readonly #stage = `${STAGE_PREFIX}${randomBytes(8).toString("hex")}`;
   readonly #files = new Map<string, Staged>();
   #begun = false;
   #ended = false;
   readonly #batch = new TarBatch();
+  #sendBytes = SEND_FIRST_BYTES;
   /** Folders with something staged that must not get into place. */
   readonly #spoiled = new Set<string>();
   #sending: Promise<void> = Promise.resolve();
 
-  constructor(system: SystemShell, root: string, scan: EnvironmentTree["scan"]) {
+  /** @param hasFind whether the environment is known to have a find that tells everything */
+  constructor(system: SystemShell, root: string, scan: EnvironmentTree["scan"], hasFind: () => boolean) {
     this.#system = system;
     this.#root = root;
     this.#scan = scan;
+    this.#hasFind = hasFind;
   }
 
-  async stage(file: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
-    if (this.#ended) throw new TypeError("The writer has ended");
-    requireInside(file.path);
-    try {
-      if (file.size > limits.treeBatchBytes) await this.#stageLarge(file, content);
-      else await this.#stageSmall(file, content);
-    } catch (error) {
-      this.#spoil(file.path);
-      throw error;
+  stage(file: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> | undefined {
+    if (!this.#ended && Array.isArray(content) && file.size <= limits.treeBatchBytes) {
+      try {
+        requireInside(file.path);
+        return this.#add(file, content);
+      } catch (error) {
+        this.#spoil(file.path);
+        return Promise.reject(error);
+      }
     }
-    this.#files.set(file.path, file);
+    return this.#stageSlowly(file, content);
   }
 
   unstage(path: string): void {
@@ -60,31 +79,41 @@ export class ShellWriter implements TreeWriter {
     this.#spoil(path);
   }
 
-  async finish(changes: TreeChanges): Promise<TreeOutcome> {
-    const { remove = [], folders = [], links = [], modes = [] } = changes;
-    for (const list of [folders, links, modes]) for (const { path } of list) requireInside(path);
-    remove.forEach(requireInside);
+  async finish(asked: TreeChanges): Promise<TreeOutcome> {
+    requireAllInside(asked);
     try {
-      for (const { path, target } of links) {
+      for (const { path, target } of asked.links ?? []) {
         this.#batch.add({ path, type: "symlink", size: 0, mode: 0o777, modifiedAt: 0, linkTarget: target });
-        if (this.#batch.length > SEND_BYTES) await this.#send();
+        if (this.#batch.length > this.#sendBytes) await this.#send();
       }
-      await this.#flush();
-      const script = Buffer.from(this.#finishScript(changes), "latin1");
-      const { exitCode, stderr } = await this.#system.run(
-        `${this.#enter(true)}\ncat >"$s/.run" && . "./$s/.run"\nrm -rf -- "$s"`,
-        { stdin: script, timeoutMs: limits.treeTimeoutMs },
-      );
+      await this.#sending;
+      let plan = this.#plan(asked);
+      const check = this.#hasFind()
+        ? expectationScript(asked.expected ?? NOTHING, plan.folders, CHANGED)
+        : null;
+      let changed = NONE;
+      const leaveChanged = async () => {
+        changed = await changedSince(this.#scan, this.#root, asked.expected ?? NOTHING);
+        for (const path of changed) this.unstage(path);
+        plan = this.#plan(without(asked, changed));
+      };
+      if (check === null) await leaveChanged();
+      let applied = await this.#apply(plan, check ?? "");
+      if (applied.exitCode === CHANGED) {
+        // Nothing was done yet.
+        await leaveChanged();
+        applied = await this.#apply(plan, "");
+      }
+      const { exitCode, stdout, stderr } = applied;
+      if (exitCode === UNPACK_FAILED) throw this.#unpackError(stderr);
       if (exitCode !== 0) throw rootError(exitCode, "write", this.#root, stderr);
       this.#ended = true;
-      const outcome = await judgeOutcome(
-        this.#scan,
-        this.#root,
-        [...this.#files.values()],
-        changes,
-        new Map(),
-      );
-      return { ...outcome, failed: outcome.failed.map((each) => withReason(each, stderr)) };
+      const { done, failed } = plan.telling?.read(stdout) ?? (await this.#look(plan));
+      return {
+        done,
+        failed: failed.map((each) => withReason(each, stderr)),
+        ...(changed.size > 0 && { changed }),
+      };
     } finally {
       await this.discard();
     }
@@ -108,30 +137,44 @@ export class ShellWriter implements TreeWriter {
   }
 
   /** Goes to the root and sees to the folder for staged files; those that a dead writer left an hour ago go. */
-  #enter(first: boolean): string {
+  #enter(): string {
     const sweep = `for d in ./${STAGE_PREFIX}*; do
   [ ! -e "$d" ] || find . -maxdepth 1 -name '${STAGE_PREFIX}*' -mmin +60 -exec rm -rf {} + 2>/dev/null
   break
 done`;
-    const make = first && !this.#begun ? `\n${sweep}\n( umask 077; exec mkdir "$s" ) || exit 92` : "";
+    const make = this.#begun ? "" : `\n${sweep}\n( umask 077; exec mkdir "$s" ) || exit 92`;
     this.#begun = true;
     return `LC_ALL=C EXTRACT_UNSAFE_SYMLINKS=1; export LC_ALL EXTRACT_UNSAFE_SYMLINKS
 ${enterRoot(this.#root)}
 s=${this.#stage}${make}`;
   }
 
-  async #stageSmall(file: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
-    const chunks: Uint8Array[] = [];
-    // Waiting for what is there already costs more than a small file's bytes.
-    if (Symbol.asyncIterator in content) for await (const chunk of content) chunks.push(chunk);
-    else chunks.push(...content);
+  async #stageSlowly(file: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
+    if (this.#ended) throw new TypeError("The writer has ended");
+    requireInside(file.path);
+    try {
+      if (file.size > limits.treeBatchBytes) await this.#stageLarge(file, content);
+      else {
+        const chunks: Uint8Array[] = [];
+        for await (const chunk of content) chunks.push(chunk);
+        await this.#add(file, chunks);
+      }
+    } catch (error) {
+      this.#spoil(file.path);
+      throw error;
+    }
+  }
+
+  /** @returns what is to be waited for, if anything */
+  #add(file: Staged, chunks: readonly Uint8Array[]): Promise<void> | undefined {
     checkSize(
       file,
       chunks.reduce((sum, { length }) => sum + length, 0),
     );
     const { path, size, mode, modifiedAt, owner } = file;
     this.#batch.add({ path, type: "file", size, mode, modifiedAt, ...owner }, chunks);
-    if (this.#batch.length > SEND_BYTES) await this.#send();
+    this.#files.set(path, file);
+    return this.#batch.length > this.#sendBytes ? this.#send() : undefined;
   }
 
   /** A file that is too large for one request is put together from parts. */
@@ -145,7 +188,7 @@ s=${this.#stage}${make}`;
       const script = Buffer.from(command, "latin1");
       // The script's own words may be no UTF-8, so it comes before the bytes that it reads; head would read too far.
       const { exitCode, stderr } = await this.#system.run(
-        `${this.#enter(true)}\ndd bs=1 count=${script.length} of="$s/.run" 2>/dev/null && . "./$s/.run"`,
+        `${this.#enter()}\ndd bs=1 count=${script.length} of="$s/${SCRIPT}" 2>/dev/null && . "./$s/${SCRIPT}"`,
         { stdin: Buffer.concat([script, ...part]), timeoutMs: limits.treeTimeoutMs },
       );
       if (exitCode !== 0) throw rootError(exitCode, "write", this.#root, stderr);
@@ -167,6 +210,7 @@ s=${this.#stage}${make}`;
     await send(
       `${make}cat >>${target}${own}; chmod ${file.mode.toString(8)} ${target} && touch -d @${file.modifiedAt} ${target}`,
     );
+    this.#files.set(file.path, file);
   }
 
   /** Sends what waits and comes back when it is there. */
@@ -185,150 +229,104 @@ s=${this.#stage}${make}`;
   }
 
   async #unpack(archive: Buffer): Promise<void> {
-    const { exitCode, stderr } = await this.#system.run(
-      `${this.#enter(true)}\ncommand -v tar >/dev/null 2>&1 || exit 93\numask 077; tar -x -p -f - -C "./$s"`,
-      { stdin: archive, timeoutMs: limits.treeTimeoutMs },
-    );
-    if (exitCode === 0) return;
-    if (/No space left|quota exceeded/.test(stderr)) {
-      throw new MoorageError("STORAGE_FULL", `Cannot write into "${this.#root}": no space left`);
-    }
-    throw rootError(exitCode, "write", this.#root, stderr);
+    this.#sendBytes = Math.min(2 * this.#sendBytes, SEND_MAX_BYTES);
+    const { exitCode, stderr } = await this.#system.run(`${this.#enter()}\n${UNPACK}`, {
+      stdin: archive,
+      timeoutMs: limits.treeTimeoutMs,
+    });
+    if (exitCode === UNPACK_FAILED) throw this.#unpackError(stderr);
+    if (exitCode !== 0) throw rootError(exitCode, "write", this.#root, stderr);
+    this.#batch.recycle(archive);
   }
 
-  /** Its bytes are the names' own, so it is handed in as data and read by the shell. */
-  #finishScript({ remove = [], folders = [], links = [], modes = [] }: TreeChanges): string {
-    const placed = [...this.#files.values(), ...links].map(({ path }) => path);
-    const made = folders.map(({ path }) => path);
-    const touched = new Set([...placed, ...remove, ...made].map(parentOf));
-    const kinds = [...folders, ...modes];
-    return [
-      // A folder that its owner may not write to is opened; its own mode is among what is set at the end.
-      ...[...touched].sort(byPath).flatMap(openFolder),
-      // rm leaves the folders; those then go from the deepest up, each only when it is empty.
-      ...inFolders(remove, (folder, words) => `${noLink(folder)} && rm -f -- ${words}`).reverse(),
-      ...inFolders(remove, (folder, words) => `${noLink(folder)} && rmdir -- ${words}`).reverse(),
-      ...this.#wholeFolders(placed, new Set(made)),
-      ...inFolders(made, (folder, words) => `${noLink(folder)} && mkdir -p -- ${words}`),
-      ...moveAll(placed),
-      ...[...Map.groupBy(kinds, ({ mode }) => mode)]
-        .flatMap(([mode, entries]) => {
-          // With five digits GNU chmod also clears a folder's set-group bit.
-          const octal = mode.toString(8).padStart(5, "0");
-          return inFolders(
-            entries.map(({ path }) => path),
-            (folder, words) =>
-              `${noLink(folder)} && find ${words} -maxdepth 0 ! -type l -exec chmod ${octal} {} +`,
-          );
-        })
-        .reverse(),
-      ":",
-      "",
-    ].join("\n");
+  #unpackError(stderr: string): MoorageError {
+    if (/No space left|quota exceeded/.test(stderr)) {
+      return new MoorageError("STORAGE_FULL", `Cannot write into "${this.#root}": no space left`);
+    }
+    return rootError(UNPACK_FAILED, "write", this.#root, stderr);
+  }
+
+  #plan(changes: TreeChanges): Plan {
+    const files = [...this.#files.values()];
+    const placed = [...files, ...(changes.links ?? [])].map(({ path }) => path);
+    const folders = planFolders(placed, changes, this.#spoiled);
+    return {
+      changes,
+      files,
+      placed,
+      folders,
+      telling: this.#hasFind() ? telling(files, changes, folders) : null,
+    };
+  }
+
+  async #look({ files, changes }: Plan): Promise<TreeOutcome> {
+    const { entries } = await this.#scan(this.#root, { paths: judgedPaths(files, changes) });
+    return judgeOutcome(entries, files, changes, new Map());
   }
 
   /**
-   * Moves folders that are not there yet, parents first: one rename for all that is in them. Only such as get their
-   * mode afterwards, and as everything in them is meant for.
+   * Unpacks what has not been sent, does everything and removes what was staged. The script's bytes are the names' own,
+   * so it comes as one of the files, and is read by the shell.
    */
-  #wholeFolders(placed: readonly string[], made: ReadonlySet<string>): string[] {
-    const staged = [...new Set(placed.flatMap(foldersOn))].sort(byPath);
-    const whole = new Set(staged.filter((folder) => made.has(folder) && !this.#spoiled.has(folder)));
-    // From the deepest up: one that cannot be moved keeps those that it is in.
-    for (const folder of [...staged].reverse()) if (!whole.has(folder)) whole.delete(parentOf(folder));
-    return inFolders([...whole], (parent, words) => {
-      const target = parent === "" ? "./" : quote(`./${parent}/`);
-      return `${noLink(parent)} && [ -d ${target} ] && {
-set --
-for d in ${words}; do if [ -d "$s/$d" ] && [ ! -e "$d" ] && [ ! -L "$d" ]; then set -- "$@" "$s/$d"; fi; done
-[ $# -eq 0 ] || mv -- "$@" ${target}; }`;
-    });
-  }
-}
-
-function openFolder(folder: string): string[] {
-  if (folder === "") return [];
-  const word = here(folder);
-  return [
-    `${noLink(folder)} && [ -d ${word} ] && { [ ! -w ${word} ] || [ ! -x ${word} ]; } && chmod u+rwx ${word}`,
-  ];
-}
-
-/** Moves what is staged and not in place yet: with a program for each folder, or one for all where there is a perl. */
-function moveAll(paths: readonly string[]): string[] {
-  const byFolder = [...Map.groupBy(paths, parentOf)].sort(([a], [b]) => byPath(a, b));
-  const lines = byFolder.flatMap(([folder, members]) => moveLines(folder, members));
-  if (byFolder.length <= FEW_FOLDERS) return lines;
-  const moves = batches(paths.map(quote)).map((words) => `perl -e "$move" "$s" ${words}`);
-  return [
-    "if command -v perl >/dev/null 2>&1; then",
-    `unset PERL5OPT PERL5LIB; move=${quote(MOVE)}`,
-    ...moves,
-    "else",
-    ...lines,
-    "fi",
-  ];
-}
-
-/** So many programs cost less than a perl. */
-const FEW_FOLDERS = 3;
-
-/** Renames each of the paths from the folder for staged files; through no link, and tells what it cannot. */
-const MOVE = String.raw`my $s = shift;
-PATH: for my $path (@ARGV) {
-  next unless lstat "$s/$path";
-  my ($at, @parts) = (".", split m{/}, $path);
-  pop @parts;
-  for (@parts) {
-    $at .= "/$_";
-    mkdir $at unless lstat $at;
-    lstat $at;
-    unless (-d _) { print STDERR "mv: $path: not a folder: $at\n"; next PATH }
-  }
-  rename("$s/$path", "./$path") or print STDERR "mv: $path: $!\n";
-}`;
-
-/** Moves staged files into one folder, unless that was moved itself; one program for as many as a line holds. */
-function moveLines(folder: string, paths: readonly string[]): string[] {
-  const target = folder === "" ? "." : here(folder);
-  return batches(paths.map((path) => `"$s"/${quote(path)}`)).map(
-    (words) =>
-      `[ -d "$s"/${quote(folder)} ] && ${noLink(folder)} && { [ -d ${target} ] || mkdir -p ${target}; } && mv -f -- ${words} ${folder === "" ? "./" : quote(`./${folder}/`)}`,
-  );
-}
-
-/** A test that no folder on the way is a link: nothing is done through one. */
-function noLink(folder: string): string {
-  if (folder === "") return ":";
-  const tests = [...foldersOn(folder), folder].map((each) => `[ ! -L ${here(each)} ]`);
-  return tests.join(" && ");
-}
-
-/** A line for as many paths of one folder as it holds, folder by folder, parents first. */
-function inFolders(paths: readonly string[], line: (folder: string, words: string) => string): string[] {
-  return [...Map.groupBy(paths, parentOf)]
-    .sort(([a], [b]) => byPath(a, b))
-    .flatMap(([folder, members]) => batches(members.map(here)).map((words) => line(folder, words)));
-}
-
-function here(path: string): string {
-  return quote(`./${path}`);
-}
-
-function batches(words: readonly string[]): string[] {
-  const whole: string[] = [];
-  let line: string[] = [];
-  let bytes = 0;
-  for (const word of words) {
-    if (bytes + word.length > LINE_BYTES) {
-      whole.push(line.join(" "));
-      line = [];
-      bytes = 0;
+  async #apply({ changes, placed, folders, telling }: Plan, check: string): Promise<SystemRunResult> {
+    const { now, rest } = finishScripts(placed, changes, folders, REST_SCRIPT);
+    const script = Buffer.from(
+      `${check}${now}\nrm -rf -- "$s" &\n${telling?.script ?? ""}wait\n:\n`,
+      "latin1",
+    );
+    const timeoutMs = limits.treeTimeoutMs;
+    // Without a tar this can still be had.
+    if (this.#batch.length === 0 && folders.tops.length === 0) {
+      const command = `${this.#enter()}\ncat >"$s/${SCRIPT}" && . "./$s/${SCRIPT}"`;
+      return this.#system.run(command, { stdin: script, timeoutMs });
     }
-    line.push(word);
-    bytes += word.length + 1;
+    const modifiedAt = Math.floor(Date.now() / 1000);
+    for (const { path, mode } of changes.folders ?? []) {
+      // Empty ones come so, too; the mode of the others is set in the end.
+      const staged = { path, type: "directory", size: 0, mode: isStagedMode(mode) ? mode : 0o700 } as const;
+      if (folders.whole.has(path)) this.#batch.add({ ...staged, modifiedAt });
+    }
+    for (const [path, content] of [
+      [SCRIPT, script],
+      [REST_SCRIPT, Buffer.from(rest, "latin1")],
+    ] as const)
+      this.#batch.add({ path, type: "file", size: content.length, mode: 0o600, modifiedAt }, [content]);
+    const archive = this.#batch.take();
+    const run = `. "./$s/${SCRIPT}"`;
+    if (archive.length <= INLINE_MAX_BYTES) {
+      const inline = await this.#system.run(`${this.#enter()}\n${unpackInline(archive)}\n${run}`, {
+        timeoutMs,
+      });
+      if (inline.exitCode !== NO_BASE64) return inline;
+    }
+    return this.#system.run(`${this.#enter()}\n${UNPACK}\n${run}`, { stdin: archive, timeoutMs });
   }
-  return line.length === 0 ? whole : [...whole, line.join(" ")];
+}
+
+/** What `finish` is about to do. */
+interface Plan {
+  readonly changes: TreeChanges;
+  readonly files: readonly Staged[];
+  /** Files and links. */
+  readonly placed: readonly string[];
+  readonly folders: FolderPlan;
+  /** Null when everything is looked at afterwards. */
+  readonly telling: Telling | null;
+}
+
+const NONE: ReadonlySet<string> = new Set();
+const NOTHING: NonNullable<TreeChanges["expected"]> = new Map();
+
+const HAS_TAR = "command -v tar >/dev/null 2>&1 || exit 93";
+const EXTRACT = `( umask 077; exec tar -x -p -f - -C "./$s" ) || exit ${UNPACK_FAILED}`;
+
+/** Extracts an archive from standard input among what is staged. */
+const UNPACK = `${HAS_TAR}\n${EXTRACT}`;
+
+function unpackInline(archive: Buffer): string {
+  return `${HAS_TAR}
+command -v base64 >/dev/null 2>&1 || exit ${NO_BASE64}
+printf %s '${archive.toString("base64")}' | base64 -d | ${EXTRACT}`;
 }
 
 function checkSize({ path, size }: Staged, bytes: number): void {

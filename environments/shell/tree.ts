@@ -9,6 +9,7 @@ import { decodeTar } from "../tree/tar.ts";
 import { quote } from "./quote.ts";
 import type { SystemShell } from "./stream.ts";
 import { captureFiles } from "./tree-capture.ts";
+import { HASH_PROGRAM, ODD_NAME, parseHashes } from "./tree-hash.ts";
 import { enterRoot, pathList, rootError } from "./tree-run.ts";
 import { type ScanMemo, scanTree } from "./tree-scan.ts";
 import { ShellWriter } from "./tree-writer.ts";
@@ -30,7 +31,7 @@ export function createTree(
     hash: (root, paths, options) => hashTree(system, root, paths, options),
     pack: (root, paths, take, options) => packTree(system, root, paths, take, options),
     capture: (paths, options) => captureFiles(system, facts, paths, options),
-    writer: (root) => new ShellWriter(system, root, scan),
+    writer: (root) => new ShellWriter(system, root, scan, () => memo.hasFind),
     identity: () => identityOf(system, facts.id),
   };
 }
@@ -50,15 +51,6 @@ exit 0`);
 
 type RunOptions = Parameters<EnvironmentTree["hash"]>[2];
 
-/** Programs that print SHA-256 and the name, in order of preference. */
-const HASH_PROGRAM = `if command -v sha256sum >/dev/null 2>&1; then h=sha256sum
-elif command -v shasum >/dev/null 2>&1; then h='shasum -a 256'
-else exit 93; fi
-command -v xargs >/dev/null 2>&1 || exit 93`;
-
-/** Names that programs print in other words than their own: they are hashed one by one, by number. */
-const ODD_NAME = /[\n\r\\]/;
-
 async function hashTree(
   system: SystemShell,
   root: string,
@@ -72,17 +64,14 @@ async function hashTree(
   // A pipe that took the place of a file meanwhile would be waited for, so each is looked at just before.
   const run = async (list: readonly string[], command: string) => {
     const { exitCode, stdout, stderr } = await system.run(
-      `LC_ALL=C; export LC_ALL\n${enterRoot(root)}\n${HASH_PROGRAM}\n${command}\nexit 0`,
+      `LC_ALL=C; export LC_ALL\n${enterRoot(root)}\n${HASH_PROGRAM} || exit 93\ncommand -v xargs >/dev/null 2>&1 || exit 93\n${command}\nexit 0`,
       { stdin: pathList(list), timeoutMs, maxBytes: 256 * 1024 * 1024, ...(abortSignal && { abortSignal }) },
     );
     if (exitCode !== 0) throw rootError(exitCode, "read", root, stderr);
     return stdout.toString("latin1");
   };
   if (plain.length > 0) {
-    for (const line of (await run(plain, "xargs -0 $h 2>/dev/null")).split("\n")) {
-      const [, sum, path] = /^([0-9a-f]{64})[ *]{2}\.\/(.*)$/s.exec(line) ?? [];
-      if (sum !== undefined && path !== undefined) hashes.set(path, sum);
-    }
+    for (const [path, sum] of parseHashes(await run(plain, "xargs -0 $h 2>/dev/null"))) hashes.set(path, sum);
   }
   if (odd.length > 0) {
     const one = `for f; do if [ -f "$f" ] && [ -r "$f" ]; then $h <"$f"; else echo -; fi; done`;
@@ -103,7 +92,7 @@ async function packTree(
   system: SystemShell,
   root: string,
   paths: readonly string[],
-  take: (file: TreeFile) => Promise<void>,
+  take: (file: TreeFile) => Promise<void> | void,
   { timeoutMs = limits.treeTimeoutMs, abortSignal }: RunOptions = {},
 ): Promise<void> {
   const asked = paths.filter((path) => isInside(path) && !isOurs(path));

@@ -8,7 +8,6 @@ import { rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
-import { z } from "zod";
 import { MoorageError } from "../../src/errors.ts";
 import { makePrivateFolder } from "../../src/folders.ts";
 
@@ -41,7 +40,7 @@ const LOCK_POLL_MS = 50;
 /** SQLite's codes for a file that somebody else holds, and for one that is damaged. */
 const BUSY = 5;
 const DAMAGED: ReadonlySet<number> = new Set([11, 26]);
-const VERSION = 2;
+const VERSION = 3;
 
 /** The file of one pair of folders. */
 export function baselineFile(stateDir: string, hostRoot: string, place: string): string {
@@ -52,21 +51,24 @@ export function baselineFile(stateDir: string, hostRoot: string, place: string):
 /** Rows that are kept apart from the whole before that is written anew: writing it costs as much as some hundred rows. */
 const APART_MAX = 500;
 
-/** Everything but the rows apart: a list of each column, which is read five times as fast as rows are. */
-const wholes = z.object({
-  paths: z.array(z.string()),
-  states: z.array(z.string()),
-  here: z.array(z.string()),
-  hereHashes: z.array(z.string()),
-  there: z.array(z.string()),
-  thereHashes: z.array(z.string()),
-});
+/**
+ * Everything but the rows apart, and an intent, are one text each, of words that end in NUL: it is written and read ten
+ * times as fast as rows are. No path, state or stamp holds a NUL. Of a path the six columns of its row stand together.
+ */
+const COLUMNS = 6;
 
-/** Of a run that died. */
-const intents = z.object({
-  side: z.enum(["here", "there"]),
-  states: z.array(z.tuple([z.string(), z.string()])),
-});
+function packWords(words: readonly string[]): Buffer {
+  return Buffer.from(words.join("\0"), "latin1");
+}
+
+/** @throws {SyntaxError} when they are not so many for each */
+function unpackWords(data: unknown, each: number): readonly string[] {
+  if (!(data instanceof Uint8Array)) throw new SyntaxError("Cannot read a baseline: it holds no bytes");
+  if (data.length === 0) return [];
+  const words = Buffer.from(data.buffer, data.byteOffset, data.length).toString("latin1").split("\0");
+  if (words.length % each !== 0) throw new SyntaxError("Cannot read a baseline: it ends early");
+  return words;
+}
 
 export class Baseline implements Disposable {
   /** To be handed to the next `open`, when all that was noted was saved. */
@@ -87,8 +89,7 @@ export class Baseline implements Disposable {
       known && this.isKnown ? known : { states: new Map(), here: new Map(), there: new Map(), word };
     this.#apart = Number(database.prepare("SELECT COUNT(*) AS count FROM paths").get()?.count);
     if (!this.isKnown) this.#read();
-    const data = database.prepare("SELECT data FROM intents").get()?.data;
-    this.intent = typeof data === "string" ? intents.parse(JSON.parse(data)) : null;
+    this.intent = readIntent(database.prepare("SELECT side, data FROM intents").get());
   }
 
   /**
@@ -115,7 +116,7 @@ export class Baseline implements Disposable {
       } catch (error) {
         database?.close();
         const code = error instanceof Error && "errcode" in error ? Number(error.errcode) & 0xff : 0;
-        const isDamaged = DAMAGED.has(code) || error instanceof SyntaxError || error instanceof z.ZodError;
+        const isDamaged = DAMAGED.has(code) || error instanceof SyntaxError;
         if (isDamaged) for (const each of [file, `${file}-journal`]) rmSync(each, { force: true });
         else if (code !== BUSY) throw error;
       }
@@ -154,8 +155,8 @@ export class Baseline implements Disposable {
   intend(intent: Intent): void {
     this.#transaction(() => {
       this.#database
-        .prepare("INSERT OR REPLACE INTO intents (id, data) VALUES (1, ?)")
-        .run(JSON.stringify(intent));
+        .prepare("INSERT OR REPLACE INTO intents (id, side, data) VALUES (1, ?, ?)")
+        .run(intent.side, packWords(intent.states.flat()));
     });
   }
 
@@ -171,15 +172,13 @@ export class Baseline implements Disposable {
 
   #read(): void {
     const { states, here, there } = this.kept;
-    const data = this.#database.prepare("SELECT data FROM wholes").get()?.data;
-    if (typeof data === "string") {
-      const whole = wholes.parse(JSON.parse(data));
-      for (const [index, path] of whole.paths.entries()) {
-        const state = whole.states[index] ?? "";
-        if (state !== "") states.set(path, state);
-        keep(here, path, whole.here[index], whole.hereHashes[index], state);
-        keep(there, path, whole.there[index], whole.thereHashes[index], state);
-      }
+    const whole = this.#database.prepare("SELECT data FROM wholes").get();
+    const words = whole ? unpackWords(whole.data, COLUMNS) : [];
+    for (let at = 0; at < words.length; at += COLUMNS) {
+      const [path = "", state = ""] = [words[at], words[at + 1]];
+      if (state !== "") states.set(path, state);
+      keep(here, path, words[at + 2], words[at + 3], state);
+      keep(there, path, words[at + 4], words[at + 5], state);
     }
     for (const row of this.#database.prepare("SELECT * FROM paths").all()) {
       const [path, state] = [String(row.path), String(row.state)];
@@ -204,22 +203,15 @@ export class Baseline implements Disposable {
 
   #writeWhole(): void {
     const { states, here, there } = this.kept;
-    const paths = [...new Set([...states.keys(), ...here.keys(), ...there.keys()])];
-    const stateList = paths.map((path) => states.get(path) ?? "");
-    const [ours, theirs] = [here, there].map((stamps) =>
-      paths.map((path, index) => cells(stamps.get(path), stateList[index] ?? "")),
-    );
-    const whole: z.input<typeof wholes> = {
-      paths,
-      states: stateList,
-      here: (ours ?? []).map(([stamp]) => stamp),
-      hereHashes: (ours ?? []).map(([, hash]) => hash),
-      there: (theirs ?? []).map(([stamp]) => stamp),
-      thereHashes: (theirs ?? []).map(([, hash]) => hash),
+    const words: string[] = [];
+    const add = (path: string) => {
+      const state = states.get(path) ?? "";
+      words.push(path, state, ...cells(here.get(path), state), ...cells(there.get(path), state));
     };
-    this.#database
-      .prepare("INSERT OR REPLACE INTO wholes (id, data) VALUES (1, ?)")
-      .run(JSON.stringify(whole));
+    for (const path of states.keys()) add(path);
+    for (const path of here.keys()) if (!states.has(path)) add(path);
+    for (const path of there.keys()) if (!states.has(path) && !here.has(path)) add(path);
+    this.#database.prepare("INSERT OR REPLACE INTO wholes (id, data) VALUES (1, ?)").run(packWords(words));
     this.#database.exec("DELETE FROM paths");
     this.#apart = 0;
   }
@@ -258,12 +250,13 @@ function openDatabase(file: string): DatabaseSync {
     if (database.prepare("PRAGMA user_version").get()?.user_version !== VERSION) {
       database.exec(`
         DROP TABLE IF EXISTS wholes; DROP TABLE IF EXISTS paths; DROP TABLE IF EXISTS intents;
+        DROP TABLE IF EXISTS words;
         CREATE TABLE words (id INTEGER PRIMARY KEY, word TEXT NOT NULL);
-        CREATE TABLE wholes (id INTEGER PRIMARY KEY, data TEXT NOT NULL);
+        CREATE TABLE wholes (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
         CREATE TABLE paths (
           path TEXT PRIMARY KEY, state TEXT NOT NULL, here TEXT NOT NULL, here_hash TEXT NOT NULL, there TEXT NOT NULL,
           there_hash TEXT NOT NULL) WITHOUT ROWID;
-        CREATE TABLE intents (id INTEGER PRIMARY KEY, data TEXT NOT NULL);
+        CREATE TABLE intents (id INTEGER PRIMARY KEY, side TEXT NOT NULL, data BLOB NOT NULL);
         PRAGMA user_version = ${VERSION};`);
     }
     database.exec("COMMIT");
@@ -272,6 +265,13 @@ function openDatabase(file: string): DatabaseSync {
     database.close();
     throw error;
   }
+}
+
+function readIntent(row: Readonly<Record<string, unknown>> | undefined): Intent | null {
+  if (!row) return null;
+  const words = unpackWords(row.data, 2);
+  const states = words.flatMap((path, at) => (at % 2 === 0 ? [[path, words[at + 1] ?? ""] as const] : []));
+  return { side: row.side === "here" ? "here" : "there", states };
 }
 
 /** Stamp and hash, empty where there is none; a hash that the state ends with is not written a second time. */

@@ -2,19 +2,18 @@
  * Mirrors a folder of the host into an environment and back. The environment is not trusted: nothing is written
  * outside the host's folder, through a link, into our own state, into `.git` or over what the ignore rules name.
  */
-import { createHash, hash } from "node:crypto";
-import { lstatSync, realpathSync } from "node:fs";
-import { relative } from "node:path";
-import { isMoorageError, MoorageError } from "../../src/errors.ts";
-import type { BaseEnvironment, TreeChanges, TreeEntry, TreeOutcome, TreeScan } from "../base.ts";
+import { isMoorageError } from "../../src/errors.ts";
+import type { BaseEnvironment, TreeEntry, TreeScan } from "../base.ts";
 import { createHostTree, type HostTree } from "../tree/host.ts";
 import { realRoot } from "../tree/host-folders.ts";
 import { sweepStages } from "../tree/host-writer.ts";
 import { EXCLUDE_FILE, hasRules, IgnoreRules, readRules, ruleFilesOf } from "../tree/ignore-rules.ts";
-import { bytesOf, foldersOn, isUnder, showName } from "../tree/names.ts";
+import { foldersOn, showName } from "../tree/names.ts";
 import { Baseline, baselineFile, type Kept } from "./baseline.ts";
 import { type Decision, type Direction, decide } from "./decide.ts";
-import { fileState, type Side, type Verdict, View } from "./side.ts";
+import { collisionsOf, hostIgnoresCase, isGits, judgeBy, ownFolders } from "./guards.ts";
+import { type Side, View } from "./side.ts";
+import { keepConflicts, transfer } from "./transfer.ts";
 
 export interface SyncOptions {
   readonly direction: Direction;
@@ -41,13 +40,6 @@ export interface SyncReport {
   readonly skipped: readonly { readonly path: string; readonly reason: string }[];
 }
 
-/** Files of one go, after which the baseline is kept, so that what broke off goes on from there. */
-const BATCH_FILES = 16_000;
-const BATCH_BYTES = 128 * 1024 * 1024;
-/** A file may be twice as long by the time that it is read, and so much: a log goes on. Nobody's disk is filled by more. */
-const GROWTH_BYTES = 16 * 1024 * 1024;
-const CONFLICT = /\.conflict-[0-9a-f]{8}$/;
-
 /**
  * What mirrors of one environment know from one run to the next, so that the next one looks at what changed alone.
  * Nothing depends on it but time: what others did meanwhile is noticed.
@@ -68,6 +60,8 @@ interface Pair {
   readonly rules: IgnoreRules;
   /** Paths that both sides did not agree on in the end. */
   readonly open: ReadonlySet<string>;
+  /** What was put in place there just now: its stamps prove nothing yet, so the next run hashes it. */
+  readonly pushed: readonly string[];
 }
 
 /**
@@ -105,7 +99,11 @@ export async function mirror(
   memory.pairs.delete(file);
   memory.roots.delete(workspace);
   if (!dryRun) sweepStages(here.root);
-  const scans = await scanBoth(here, there, knownRoot !== undefined, abortSignal);
+  const scans = await scanBoth(here, there, {
+    mayMiss: knownRoot !== undefined,
+    hashed: last?.pushed ?? [],
+    ...bound,
+  });
   // The workspace is another one by now.
   if (!scans) {
     base[Symbol.dispose]();
@@ -201,10 +199,20 @@ export async function mirror(
       : await keepConflicts(decision.conflicts, there, thereView, here, hereView, skipped);
   base.save();
   const open = [...paths].filter((path) => {
-    const [ours, theirs] = [hereView.stateOf(path), thereView.stateOf(path)];
-    return ours !== theirs || ours !== base.states.get(path) || ours?.endsWith("?");
+    const was = base.states.get(path);
+    // Most often that tells, and costs no text of ours.
+    if (thereView.stateOf(path) !== was) return true;
+    const ours = hereView.stateOf(path);
+    return ours !== was || ours?.endsWith("?");
   });
-  memory.pairs.set(file, { kept: base.kept, here: hereView, there: thereView, rules, open: new Set(open) });
+  memory.pairs.set(file, {
+    kept: base.kept,
+    here: hereView,
+    there: thereView,
+    rules,
+    open: new Set(open),
+    pushed,
+  });
   memory.roots.set(workspace, there.root);
   return report({ ...decision, push: pushed, pull: pulled }, copies, skipped);
 }
@@ -219,13 +227,15 @@ async function makeWorkspace({ files, workspace }: BaseEnvironment): Promise<str
 async function scanBoth(
   here: Side,
   there: Side,
-  mayMiss: boolean,
-  abortSignal?: AbortSignal,
+  {
+    mayMiss,
+    hashed,
+    ...bound
+  }: { readonly mayMiss: boolean; readonly hashed: readonly string[]; readonly abortSignal?: AbortSignal },
 ): Promise<readonly [TreeScan, TreeScan] | null> {
-  const bound = abortSignal ? { abortSignal } : {};
   const [hereScan, thereScan] = await Promise.allSettled([
     here.tree.scan(here.root, bound),
-    there.tree.scan(there.root, bound),
+    there.tree.scan(there.root, { ...bound, hashed }),
   ]);
   if (hereScan.status === "rejected") throw hereScan.reason;
   const isGone =
@@ -236,216 +246,6 @@ async function scanBoth(
   if (mayMiss && isGone) return null;
   if (thereScan.status === "rejected") throw thereScan.reason;
   return [hereScan.value, thereScan.value];
-}
-
-/** @param own folders of our own state, as they compare where case does not matter */
-function judgeBy(rules: IgnoreRules, own: readonly string[]): (entry: TreeEntry) => Verdict {
-  return ({ path, kind }) => {
-    if (kind !== "file" && kind !== "directory" && kind !== "symlink") return "odd";
-    if (own.length > 0) {
-      const folded = fold(path);
-      if (own.some((folder) => folded === folder || isUnder(folded, folder))) return "left out";
-    }
-    const isCopy = path.includes(".conflict-") && CONFLICT.test(path);
-    return isCopy || rules.ignores(path, kind === "directory") ? "left out" : "mirrored";
-  };
-}
-
-interface Transfer {
-  readonly from: Side;
-  readonly fromView: View;
-  readonly to: Side;
-  readonly toView: View;
-  readonly paths: readonly string[];
-  readonly message: string;
-  readonly base: Baseline;
-  readonly skipped: Map<string, string>;
-  readonly options: SyncOptions;
-}
-
-/** Makes the paths on one side what they are on the other, in goes that each leave a whole state behind. */
-async function transfer(work: Transfer): Promise<readonly string[]> {
-  const { fromView, toView, paths } = work;
-  if (paths.length === 0) return [];
-  const present = paths.flatMap((path) => fromView.entries.get(path) ?? []);
-  const folders = present
-    .filter(({ kind }) => kind === "directory")
-    .map(({ path, mode }) => ({ path, mode }));
-  const links = present.flatMap(({ path, linkTarget }) =>
-    linkTarget === undefined ? [] : [{ path, target: linkTarget }],
-  );
-  const files = present.filter(({ kind }) => kind === "file");
-  // What is gone, and what is of another kind there.
-  const remove = paths.filter((path) => {
-    const [next, now] = [fromView.entries.get(path), toView.entries.get(path)];
-    return now !== undefined && (next === undefined || next.kind !== now.kind);
-  });
-  const done: string[] = [];
-  const totalBytes = files.reduce((sum, { size }) => sum + size, 0) + 1;
-  const progress = { bytes: 0, totalBytes };
-  const goes = batchesOf(files);
-  for (const [index, batch] of goes.entries()) {
-    const isFirst = index === 0;
-    const changes: TreeChanges = { folders, ...(isFirst && { remove, links }) };
-    done.push(...(await oneGo(work, batch, changes, progress)));
-    // The last go is kept with everything else, at the end.
-    if (index < goes.length - 1) work.base.save();
-  }
-  // Folders are seen to in every go.
-  return [...new Set(done)];
-}
-
-async function oneGo(
-  { from, fromView, to, toView, message, base, skipped, options }: Transfer,
-  files: readonly TreeEntry[],
-  changes: TreeChanges,
-  progress: { bytes: number; readonly totalBytes: number },
-): Promise<readonly string[]> {
-  const { onProgress, abortSignal } = options;
-  const writer = to.tree.writer(to.root);
-  const sent = new Map<string, string>();
-  try {
-    const seen = new Map(files.map((entry) => [entry.path, entry]));
-    await from.tree.pack(
-      from.root,
-      files.map(({ path }) => path),
-      async ({ path, size, content, bytes }) => {
-        const entry = seen.get(path);
-        if (!entry) return;
-        if (hasGrown(entry, size)) {
-          skipped.set(path, "it grew beyond measure while it was read");
-          return;
-        }
-        const file = { path, size, mode: entry.mode & 0o777, modifiedAt: entry.modifiedAt };
-        const tell = (length: number) => {
-          progress.bytes += length;
-          onProgress?.({ message, fraction: Math.min(1, progress.bytes / progress.totalBytes) });
-        };
-        if (bytes) {
-          tell(size);
-          await writer.stage(file, [bytes]);
-          sent.set(path, hash("sha256", bytes));
-          return;
-        }
-        const sum = createHash("sha256");
-        const tee = async function* () {
-          for await (const chunk of content) {
-            sum.update(chunk);
-            tell(chunk.length);
-            yield chunk;
-          }
-        };
-        await writer.stage(file, tee());
-        sent.set(path, sum.digest("hex"));
-      },
-      abortSignal ? { abortSignal } : {},
-    );
-    for (const { path } of files)
-      if (!sent.has(path) && !skipped.has(path)) skipped.set(path, "it cannot be read, or went away");
-    abortSignal?.throwIfAborted();
-    const kept = await changedSince(to, toView, [...sent.keys(), ...(changes.remove ?? [])]);
-    for (const path of kept) {
-      writer.unstage(path);
-      skipped.set(path, "it was changed on both sides while the mirror ran");
-    }
-    const remove = (changes.remove ?? []).filter((path) => !kept.has(path));
-    const next = [...remove, ...(changes.folders ?? []).map(pathOf), ...(changes.links ?? []).map(pathOf)];
-    base.intend({
-      side: message === "sending" ? "there" : "here",
-      states: [
-        ...next.map((path) => [path, fromView.stateOf(path) ?? ""] as const),
-        ...[...sent].map(([path, hash]) => [path, sentState(fromView, path, hash)] as const),
-      ],
-    });
-    const outcome = await writer.finish({ ...changes, remove });
-    settle(outcome, sent, fromView, base, skipped);
-    for (const path of outcome.done) {
-      const hash = sent.get(path);
-      if (hash !== undefined) fromView.learn(path, hash);
-    }
-    return outcome.done.filter((path) => !kept.has(path));
-  } catch (error) {
-    if (abortSignal?.aborted) throw new MoorageError("ABORTED", "The mirror was cancelled", { cause: error });
-    throw error;
-  } finally {
-    await writer.discard();
-  }
-}
-
-function settle(
-  outcome: TreeOutcome,
-  sent: ReadonlyMap<string, string>,
-  view: View,
-  base: Baseline,
-  skipped: Map<string, string>,
-): void {
-  for (const path of outcome.done) {
-    const hash = sent.get(path);
-    base.note(path, hash === undefined ? view.stateOf(path) : sentState(view, path, hash));
-  }
-  for (const { path, reason } of outcome.failed) skipped.set(path, reason);
-}
-
-/** The state of a file whose content was hashed on its way. */
-function sentState({ entries }: View, path: string, hash: string): string {
-  return fileState(entries.get(path)?.mode ?? 0, hash);
-}
-
-function hasGrown(entry: TreeEntry, size: number): boolean {
-  return size > entry.size * 2 + GROWTH_BYTES;
-}
-
-function pathOf({ path }: { readonly path: string }): string {
-  return path;
-}
-
-/** Paths whose entry is another one than the scan saw: somebody wrote there meanwhile. */
-async function changedSince(to: Side, view: View, paths: readonly string[]): Promise<ReadonlySet<string>> {
-  const changed = new Set<string>();
-  if (paths.length === 0) return changed;
-  const now = new Map((await to.tree.scan(to.root, { paths })).entries.map((entry) => [entry.path, entry]));
-  for (const path of paths) {
-    const [before, after] = [view.entries.get(path), now.get(path)];
-    if (before?.kind === "directory" && after?.kind === "directory") continue;
-    if (before?.stamp !== after?.stamp) changed.add(path);
-  }
-  return changed;
-}
-
-/** Puts the environment's content beside the host's, under a name that says what it is and comes of what it holds. */
-async function keepConflicts(
-  conflicts: readonly string[],
-  there: Side,
-  thereView: View,
-  here: Side,
-  hereView: View,
-  skipped: Map<string, string>,
-): Promise<readonly { readonly path: string; readonly copy: string }[]> {
-  const copies: { path: string; copy: string }[] = [];
-  const files = conflicts.filter((path) => thereView.entries.get(path)?.kind === "file");
-  if (files.length === 0) return copies;
-  const present = new Set(hereView.all.map(({ path }) => path));
-  const writer = here.tree.writer(here.root);
-  try {
-    await there.tree.pack(there.root, files, async ({ path, size, content }) => {
-      const copy = `${path}.conflict-${(thereView.hashOf(path) ?? "").slice(0, 8)}`;
-      const entry = thereView.entries.get(path);
-      if (!CONFLICT.test(copy) || !entry || hasGrown(entry, size)) return;
-      copies.push({ path, copy });
-      if (!present.has(copy)) {
-        await writer.stage(
-          { path: copy, size, mode: 0o600, modifiedAt: Math.floor(Date.now() / 1000) },
-          content,
-        );
-      }
-    });
-    const { failed } = await writer.finish({});
-    for (const { path, reason } of failed) skipped.set(path, reason);
-    const lost = new Set(failed.map(({ path }) => path));
-    return copies.filter(({ copy }) => !lost.has(copy));
-  } finally {
-    await writer.discard();
-  }
 }
 
 /** Files with ignore rules: the host's; an environment's only in folders that the host has no rules in. */
@@ -466,83 +266,6 @@ async function ruleFiles(
     for (const [path, text] of await readRules(side.tree, side.root, paths)) texts.set(path, text);
   }
   return texts;
-}
-
-/**
- * Whether some file system takes the name for git's own folder: it ignores case, characters that do not show (HFS+),
- * dots and spaces at the end, or has a short name for it (NTFS).
- *
- * @see git's core.protectHFS and core.protectNTFS for the same list
- */
-function isGits(part: string): boolean {
-  const text = Buffer.from(part, "latin1").toString("utf8");
-  const shown = text.replaceAll(/[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]/g, "").toLowerCase();
-  return /^(\.git[. ]*|git~\d+)$/.test(shown);
-}
-
-/** Our own folders inside the mirrored one, as they compare where case does not matter. */
-function ownFolders(root: string, stateDir: string): readonly string[] {
-  let real = stateDir;
-  try {
-    real = realpathSync(stateDir);
-  } catch {
-    // It is not there yet; its name is protected all the same.
-  }
-  const inside = relative(root, real);
-  return inside === "" || inside.startsWith("..") ? [] : [fold(bytesOf(inside))];
-}
-
-function fold(path: string): string {
-  return Buffer.from(path, "latin1").toString("utf8").normalize("NFC").toLowerCase();
-}
-
-/** Paths of the environment that the host could not hold beside another one. */
-function collisionsOf(here: View, there: View, ignoresCase: boolean): ReadonlyMap<string, string> {
-  const collisions = new Map<string, string>();
-  if (!ignoresCase) return collisions;
-  const byFolded = new Map<string, Set<string>>();
-  for (const path of new Set([...here.entries.keys(), ...there.entries.keys()])) {
-    const key = fold(path);
-    byFolded.set(key, (byFolded.get(key) ?? new Set()).add(path));
-  }
-  for (const twins of byFolded.values()) {
-    if (twins.size < 2) continue;
-    for (const path of twins) {
-      const other = [...twins].find((each) => each !== path) ?? "";
-      collisions.set(path, `on this host it would be the same as ${showName(other)}`);
-    }
-  }
-  return collisions;
-}
-
-/** Whether the folder itself is found under its name in the other case. */
-function hostIgnoresCase(root: string): boolean {
-  const swapped = root.replaceAll(/[a-zA-Z]/g, (letter) =>
-    letter === letter.toLowerCase() ? letter.toUpperCase() : letter.toLowerCase(),
-  );
-  if (swapped === root) return false;
-  try {
-    return lstatSync(swapped, { bigint: true }).ino === lstatSync(root, { bigint: true }).ino;
-  } catch {
-    // Nothing is there under that name.
-    return false;
-  }
-}
-
-function batchesOf(files: readonly TreeEntry[]): readonly (readonly TreeEntry[])[] {
-  const batches: TreeEntry[][] = [[]];
-  let bytes = 0;
-  for (const entry of files) {
-    const last = batches.at(-1) ?? [];
-    if (last.length > 0 && (last.length >= BATCH_FILES || bytes + entry.size > BATCH_BYTES)) {
-      batches.push([entry]);
-      bytes = entry.size;
-    } else {
-      last.push(entry);
-      bytes += entry.size;
-    }
-  }
-  return batches;
 }
 
 function report(

@@ -1,5 +1,6 @@
 /** One side of a mirror: what is there, and how it compares. Kept from one run to the next, each of which tells what changed. */
 import type { EnvironmentTree, TreeEntry, TreeScan } from "../base.ts";
+import { placeIn } from "../tree/find.ts";
 import type { HostTree } from "../tree/host.ts";
 import { byPath } from "../tree/names.ts";
 import type { Baseline, SideName } from "./baseline.ts";
@@ -63,6 +64,10 @@ export class View {
     let at = 0;
     for (const entry of now) {
       let old = before[at];
+      if (old === entry) {
+        at += 1;
+        continue;
+      }
       for (; old && byPath(old.path, entry.path) < 0; old = before[at]) {
         paths.push(old.path);
         at += 1;
@@ -95,6 +100,8 @@ export class View {
     this.#all = scan.entries;
     this.#closed = scan.closed.join("\0");
     for (const path of scan.closed) this.unreadable.add(path);
+    for (const [path, hash] of scan.hashes ?? [])
+      if (this.entries.get(path)?.kind === "file") this.learn(path, hash);
   }
 
   /** Finds the hashes of those files of the paths that are not known. */
@@ -149,13 +156,7 @@ function findEntries(
 ): ReadonlyMap<string, TreeEntry> {
   const found = new Map<string, TreeEntry>();
   for (const path of paths) {
-    let low = 0;
-    for (let high = entries.length; low < high; ) {
-      const middle = (low + high) >> 1;
-      if ((entries[middle]?.path ?? "") < path) low = middle + 1;
-      else high = middle;
-    }
-    const entry = entries[low];
+    const entry = entries[placeIn(entries, path)];
     if (entry?.path === path) found.set(path, entry);
   }
   return found;

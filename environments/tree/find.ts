@@ -8,7 +8,8 @@ import type { FileKind, TreeEntry } from "../base.ts";
 import { byPath } from "./names.ts";
 
 /** What changes with a file stands together, so that a stamp is one piece of the answer. */
-const WORDS = "%y %m %U %G %s %T@ %C@ %D.%i";
+export const STAMP = "%s %T@ %C@ %D.%i";
+const WORDS = `%y %m %U %G ${STAMP}`;
 const END = "\\0%l\\0";
 
 /**
@@ -47,11 +48,11 @@ export function pickNamed(entries: readonly TreeEntry[], paths: readonly string[
 }
 
 /** Reads an answer about entries that were named one by one. @throws {MoorageError} INTERNAL when it ends early */
-export function parseNamed(text: string, at: number, grain: Grain): TreeEntry[] {
+export function parseNamed(answer: Buffer, at: number, grain: Grain): TreeEntry[] {
   const entries: TreeEntry[] = [];
-  for (let start = at; start < text.length; ) {
-    const end = recordEnd(text, start);
-    const { entry } = parseRecord(text.slice(start, end), grain, "./");
+  for (let start = at; start < answer.length; ) {
+    const end = recordEnd(answer, start);
+    const { entry } = parseRecord(answer.toString("latin1", start, end), grain, "./");
     if (entry.path !== "") entries.push(entry);
     start = end;
   }
@@ -59,13 +60,13 @@ export function parseNamed(text: string, at: number, grain: Grain): TreeEntry[] 
 }
 
 /**
- * Reads answers about one whole folder. An entry whose words are the same as in the answer before is the very same
- * object, and the list is when nothing changed, unless its stamp did not prove anything yet; so the next one who
- * compares has little to do.
+ * Reads answers about one whole folder. What is byte for byte as in the answer before is compared and not read, and an
+ * entry whose words are the same is the very same object, as the list is when nothing changed, unless its stamp did
+ * not prove anything yet; so the next one who compares has little to do.
  */
 export class FindReader {
-  /** Those of the last answer, in find's order, without the root. */
-  #records: readonly Told[] = [];
+  #last: Answer = NO_ANSWER;
+  /** Where each path stands in the last answer; made when something is told in another order. */
   #places: ReadonlyMap<string, number> | null = null;
   #device = "";
   #entries: readonly TreeEntry[] = [];
@@ -77,7 +78,7 @@ export class FindReader {
   }
 
   /**
-   * @param answer from `at` on
+   * @param answer from `at` on; it is kept, and must not change
    * @returns entries in order of their paths, without the root itself, and the folders that were not looked into
    * @throws {MoorageError} INTERNAL when the answer ends early, or does not begin with the root; FILE_TOO_LARGE
    */
@@ -86,75 +87,208 @@ export class FindReader {
     at: number,
     grain: Grain,
   ): { readonly entries: readonly TreeEntry[]; readonly closed: string[] } {
-    const text = answer.toString("latin1", at);
-    if (text === "") throw new MoorageError("INTERNAL", "Cannot scan: the folder itself is missing");
-    const rootEnd = recordEnd(text, 0);
+    if (answer.length <= at) throw new MoorageError("INTERNAL", "Cannot scan: the folder itself is missing");
+    const rootEnd = recordEnd(answer, at);
     // The root comes first, and tells its file system.
-    const { device } = parseRecord(text.slice(0, rootEnd), grain);
-    if (device !== this.#device) this.#records = [];
+    const { device } = parseRecord(answer.toString("latin1", at, rootEnd), grain);
+    if (device !== this.#device) this.#forget();
     this.#device = device;
-    const before = this.#records;
-    const isKept = new Uint8Array(before.length);
-    const records: Told[] = [];
+    const { words, starts, entries, marks } = this.#last;
+    const isKept = new Uint8Array(entries.length);
+    const now = new Gathered(answer, entries.length);
     const fresh: TreeEntry[] = [];
-    const closed: string[] = [];
-    let cursor = 0;
-    for (let start = rootEnd; start < text.length; ) {
-      let told = before[cursor];
-      let place = cursor;
-      if (!told || !text.startsWith(told.record, start)) {
-        const end = recordEnd(text, start);
-        // A string of its own: a part of the answer would keep the whole of it.
-        const record = answer.toString("latin1", at + start, at + end);
-        const parsed = parseRecord(record, grain);
-        place = this.#placeOf(parsed.entry.path) ?? -1;
-        const known = before[place];
-        told = known?.record === record ? known : { record, ...parsed };
-        if (known) cursor = place;
-        else cursor -= 1;
-        if (told !== known) place = -1;
+    const add = (record: string, start: number) => {
+      const told = parseRecord(record, grain);
+      const isClosed = told.isClosed || (told.entry.kind === "directory" && told.device !== device);
+      now.add(told.entry, start, (isClosed ? CLOSED : 0) | (told.entry.settled ? 0 : UNSETTLED));
+      fresh.push(told.entry);
+    };
+    let place = 0;
+    let start = rootEnd;
+    while (start < answer.length) {
+      const from = starts[place] ?? words.length;
+      const same = from + sameBytes(answer, start, words, from);
+      const shift = start - from;
+      // All that was told in the same words, up to the first that was not. Nothing is asked of the entries themselves,
+      // since so many are no longer at hand for the processor.
+      for (; place < entries.length; place += 1) {
+        const knownEnd = starts[place + 1] ?? 0;
+        if (knownEnd > same) break;
+        const [entry, mark] = [entries[place], marks[place] ?? 0];
+        if ((mark & UNSETTLED) !== 0) add(answer.toString("latin1", start, knownEnd + shift), start);
+        else if (entry && isKept[place] === 0) {
+          isKept[place] = 1;
+          now.add(entry, start, mark);
+        }
+        start = knownEnd + shift;
       }
-      cursor += 1;
-      start += told.record.length;
-      if (!told.entry.settled && place >= 0) {
-        told = { record: told.record, ...parseRecord(told.record, grain) };
-        place = -1;
+      if (start >= answer.length) break;
+      const end = recordEnd(answer, start);
+      const record = answer.toString("latin1", start, end);
+      const path = pathIn(record);
+      const old = entries[place]?.path === path ? place : this.#placeOf(path);
+      if (old !== undefined && words.compare(answer, start, end, starts[old], starts[old + 1]) === 0) {
+        // It is told in another place than before, and compared there.
+        place = old;
+        continue;
       }
-      if (place >= 0) {
-        if (isKept[place] === 1) continue;
-        isKept[place] = 1;
-      } else fresh.push(told.entry);
-      records.push(told);
-      if (records.length > limits.treeMaxEntries) throw tooMany(this.#root);
-      if (told.isClosed || (told.entry.kind === "directory" && told.device !== device))
-        closed.push(told.entry.path);
+      add(record, start);
+      if (old !== undefined) place = old + 1;
+      start = end;
+      if (now.entries.length > limits.treeMaxEntries) throw tooMany(this.#root);
     }
-    const gone = new Set<TreeEntry>();
-    for (const [place, { entry }] of before.entries()) if (isKept[place] === 0) gone.add(entry);
-    if (fresh.length > 0 || gone.size > 0 || before.length === 0) {
-      const staying = before.length === 0 ? [] : this.#entries.filter((entry) => !gone.has(entry));
-      this.#entries = merge(
-        staying,
-        fresh.sort((a, b) => byPath(a.path, b.path)),
-      );
-      this.#places = null;
-    }
-    // What was renamed meanwhile may have been told twice; then nothing is gone by the next time.
-    this.#records = records.length === this.#entries.length ? records : [];
-    return { entries: this.#entries, closed: closed.sort(byPath) };
+    this.#keep(now, fresh, isKept);
+    return { entries: this.#entries, closed: now.closed().sort(byPath) };
   }
 
   /** Whether so many names cost more, looked at one by one, than the whole folder as it was last. */
   isWorthWhole(names: number): boolean {
-    return names > Math.max(WHOLE_MIN_NAMES, this.#records.length / 4);
+    return names > Math.max(WHOLE_MIN_NAMES, this.#last.entries.length / 4);
   }
 
-  /** Where a path stood in the last answer. */
+  #keep(now: Gathered, fresh: TreeEntry[], isKept: Uint8Array): void {
+    const before = this.#last.entries;
+    const gone: TreeEntry[] = [];
+    for (let place = isKept.indexOf(0); place >= 0; place = isKept.indexOf(0, place + 1)) {
+      const entry = before[place];
+      if (entry) gone.push(entry);
+    }
+    if (fresh.length > 0 || gone.length > 0 || before.length === 0) {
+      fresh.sort(inOrder);
+      const changed =
+        before.length > 0 && fresh.length < before.length / 4 ? replaced(this.#entries, gone, fresh) : null;
+      const left = new Set(gone);
+      this.#entries =
+        changed ?? merge(before.length === 0 ? [] : this.#entries.filter((entry) => !left.has(entry)), fresh);
+      this.#places = null;
+    }
+    // What was renamed meanwhile may have been told twice; then nothing is gone by the next time.
+    if (now.entries.length === this.#entries.length) this.#last = now.whole();
+    else this.#forget();
+  }
+
+  #forget(): void {
+    this.#last = NO_ANSWER;
+    this.#places = null;
+  }
+
   #placeOf(path: string): number | undefined {
-    this.#places ??= new Map(this.#records.map(({ entry }, place) => [entry.path, place]));
+    this.#places ??= new Map(this.#last.entries.map((entry, place) => [entry.path, place]));
     return this.#places.get(path);
   }
 }
+
+/** What was told, in find's order and without the root. */
+interface Answer {
+  readonly words: Buffer;
+  /** Where each entry begins in the words; the end comes last. */
+  readonly starts: Uint32Array;
+  readonly entries: readonly TreeEntry[];
+  /** Of each entry: `CLOSED`, `UNSETTLED`. */
+  readonly marks: Uint8Array;
+}
+
+const CLOSED = 1;
+const UNSETTLED = 2;
+const NO_ANSWER: Answer = {
+  words: Buffer.alloc(0),
+  starts: new Uint32Array(1),
+  entries: [],
+  marks: new Uint8Array(0),
+};
+
+/** An answer while it is read. Its lists have their size from the start: to let them grow costs more than to fill them. */
+class Gathered {
+  readonly entries: TreeEntry[] = [];
+  readonly #words: Buffer;
+  #starts: Uint32Array;
+  #marks: Uint8Array;
+  #anyClosed = false;
+
+  /** @param count of entries, about */
+  constructor(words: Buffer, count: number) {
+    this.#words = words;
+    this.#starts = new Uint32Array(count + 64);
+    this.#marks = new Uint8Array(count + 64);
+  }
+
+  add(entry: TreeEntry, start: number, mark: number): void {
+    const place = this.entries.push(entry) - 1;
+    if (place === this.#marks.length) {
+      this.#starts = grown(this.#starts, new Uint32Array(2 * place));
+      this.#marks = grown(this.#marks, new Uint8Array(2 * place));
+    }
+    this.#starts[place] = start;
+    this.#marks[place] = mark;
+    this.#anyClosed ||= (mark & CLOSED) !== 0;
+  }
+
+  closed(): string[] {
+    if (!this.#anyClosed) return [];
+    return this.entries
+      .filter((_, place) => ((this.#marks[place] ?? 0) & CLOSED) !== 0)
+      .map(({ path }) => path);
+  }
+
+  whole(): Answer {
+    const count = this.entries.length;
+    const starts = this.#starts.slice(0, count + 1);
+    starts[count] = this.#words.length;
+    return { words: this.#words, starts, entries: this.entries, marks: this.#marks.subarray(0, count) };
+  }
+}
+
+function grown<Numbers extends Uint32Array | Uint8Array>(numbers: Numbers, larger: Numbers): Numbers {
+  larger.set(numbers);
+  return larger;
+}
+
+/** The list with others in the place of some; null when those are not of the same paths. Both are in order. */
+function replaced(
+  entries: readonly TreeEntry[],
+  gone: readonly TreeEntry[],
+  fresh: readonly TreeEntry[],
+): readonly TreeEntry[] | null {
+  const old = [...gone].sort(inOrder);
+  if (old.length !== fresh.length || old.some(({ path }, index) => fresh[index]?.path !== path)) return null;
+  const list = [...entries];
+  for (const entry of fresh) list[placeIn(list, entry.path)] = entry;
+  return list;
+}
+
+/** Where the path stands, or would, in a list in order. */
+export function placeIn(entries: readonly TreeEntry[], path: string): number {
+  let low = 0;
+  for (let high = entries.length; low < high; ) {
+    const middle = (low + high) >> 1;
+    if ((entries[middle]?.path ?? "") < path) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+function inOrder(a: TreeEntry, b: TreeEntry): number {
+  return byPath(a.path, b.path);
+}
+
+/** How many bytes from two places on are the same. */
+function sameBytes(some: Buffer, at: number, others: Buffer, otherAt: number): number {
+  const most = Math.min(some.length - at, others.length - otherAt);
+  let same = 0;
+  for (let step = COMPARED_BYTES; step >= 1; ) {
+    const next = Math.min(step, most - same);
+    if (next === 0) break;
+    const from = otherAt + same;
+    const isSame = some.compare(others, from, from + next, at + same, at + same + next) === 0;
+    if (isSame) same += next;
+    // A piece that differs is looked at in halves.
+    if (!isSame || step < COMPARED_BYTES) step = step >> 1;
+  }
+  return same;
+}
+
+/** Bytes compared at once: what differs is then found in some steps more. */
+const COMPARED_BYTES = 64 * 1024;
 
 /** Says that a folder has too many entries to be mirrored or checkpointed. */
 export function tooMany(root: string): MoorageError {
@@ -165,19 +299,14 @@ export function tooMany(root: string): MoorageError {
   );
 }
 
-/** An entry with the words that it was told in. */
-interface Told extends Parsed {
-  readonly record: string;
-}
-
-interface Parsed {
+interface Told {
   readonly entry: TreeEntry;
   readonly device: string;
   readonly isClosed: boolean;
 }
 
 /** @param prefix of the name, which is no part of the path */
-function parseRecord(record: string, { takenAt, fineSeconds }: Grain, prefix = ""): Parsed {
+function parseRecord(record: string, { takenAt, fineSeconds }: Grain, prefix = ""): Told {
   const end = record.indexOf("\0");
   const isClosed = record.charCodeAt(0) === MARK;
   const type = record.charAt(isClosed ? 1 : 0);
@@ -206,6 +335,15 @@ function parseRecord(record: string, { takenAt, fineSeconds }: Grain, prefix = "
   };
   return { entry, device: record.slice(inode, record.indexOf(".", inode)), isClosed };
 }
+
+/** The path of a record, which comes after its words. */
+function pathIn(record: string): string {
+  let at = 0;
+  for (let word = 0; word < WORD_COUNT; word += 1) at = wordAfter(record, at);
+  return record.slice(at, record.indexOf("\0"));
+}
+
+const WORD_COUNT = WORDS.split(" ").length;
 
 /** Makes one list of two that are in order of their paths; of those with one path the last of the second list stays. */
 function merge(some: readonly TreeEntry[], others: readonly TreeEntry[]): readonly TreeEntry[] {
@@ -239,8 +377,8 @@ const KINDS: Readonly<Record<string, FileKind>> = {
 };
 
 /** After the second NUL from `start` on. */
-function recordEnd(text: string, start: number): number {
-  const end = text.indexOf("\0", text.indexOf("\0", start) + 1) + 1;
+function recordEnd(answer: Buffer, start: number): number {
+  const end = answer.indexOf(0, answer.indexOf(0, start) + 1) + 1;
   // Without the first NUL the search began anew, and found one before `start`, or none.
   if (end <= start + 1) throw new MoorageError("INTERNAL", "Cannot scan: the answer ends early");
   return end;

@@ -7,6 +7,7 @@ import { closeSync, constants, lstatSync, mkdirSync, openSync, realpathSync } fr
 import { MoorageError } from "../../src/errors.ts";
 import { parentOf } from "./names.ts";
 
+const BEYOND_ASCII = /[^\0-\x7f]/;
 /** Descriptors kept open at once; others are opened again when they are needed. */
 const OPEN_MAX = 64;
 
@@ -26,13 +27,17 @@ export class HostFolders implements Disposable {
   }
 
   /** What to hand to the file system for an entry; its folder is entered first. @throws errors of the file system */
-  at(path: string): Buffer {
+  at(path: string): Buffer | string {
     const slash = path.lastIndexOf("/");
-    return Buffer.concat([this.#folder(parentOf(path)), Buffer.from(`/${path.slice(slash + 1)}`, "latin1")]);
+    const folder = this.#folder(slash < 0 ? "" : path.slice(0, slash));
+    const name = `/${path.slice(slash + 1)}`;
+    // A text is handed over at a fifth of what bytes cost.
+    if (typeof folder === "string" && !BEYOND_ASCII.test(name)) return folder + name;
+    return Buffer.concat([Buffer.from(folder), Buffer.from(name, "latin1")]);
   }
 
   /** What to hand to the file system for a folder itself, entered. */
-  inside(path: string): Buffer {
+  inside(path: string): Buffer | string {
     return this.#folder(path);
   }
 
@@ -62,13 +67,13 @@ export class HostFolders implements Disposable {
     this.#open.clear();
   }
 
-  #folder(path: string): Buffer {
+  #folder(path: string): Buffer | string {
     if (!this.#byDescriptor) return this.#checked(path);
     const known = this.#open.get(path);
     if (known !== undefined) {
       this.#open.delete(path);
       this.#open.set(path, known);
-      return Buffer.from(`/proc/self/fd/${known}`);
+      return `/proc/self/fd/${known}`;
     }
     const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
     const descriptor = openSync(path === "" ? this.#root : this.at(path), flags);
@@ -78,7 +83,7 @@ export class HostFolders implements Disposable {
       this.#open.delete(oldest[0]);
       closeSync(oldest[1]);
     }
-    return Buffer.from(`/proc/self/fd/${descriptor}`);
+    return `/proc/self/fd/${descriptor}`;
   }
 
   #checked(path: string): Buffer {

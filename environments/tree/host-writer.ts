@@ -22,9 +22,16 @@ import { MoorageError } from "../../src/errors.ts";
 import type { EnvironmentTree, TreeChanges, TreeOutcome, TreeWriter } from "../base.ts";
 import { judgeOwner, ownerLabel } from "../owner.ts";
 import { HostFolders } from "./host-folders.ts";
-import { byPath, foldersOn, isInside, isOurs, OUR_PREFIX, parentOf } from "./names.ts";
-
-type Staged = Parameters<TreeWriter["stage"]>[0];
+import { byPath, OUR_PREFIX, parentOf } from "./names.ts";
+import {
+  changedSince,
+  judgedPaths,
+  judgeOutcome,
+  requireAllInside,
+  requireInside,
+  type Staged,
+  without,
+} from "./outcome.ts";
 
 const writeAt = promisify(write);
 const FULL: ReadonlySet<string> = new Set(["ENOSPC", "EDQUOT"]);
@@ -84,11 +91,12 @@ export class HostWriter implements TreeWriter {
     this.#files.delete(path);
   }
 
-  async finish(changes: TreeChanges): Promise<TreeOutcome> {
+  async finish(asked: TreeChanges): Promise<TreeOutcome> {
+    requireAllInside(asked);
+    const changed = await changedSince(this.#scan, this.#folders.root, asked.expected ?? new Map());
+    for (const path of changed) this.unstage(path);
+    const changes = without(asked, changed);
     const { remove = [], folders = [], links = [], modes = [] } = changes;
-    for (const path of [...remove, ...folders.map(pathOf), ...links.map(pathOf), ...modes.map(pathOf)]) {
-      requireInside(path);
-    }
     try {
       const opened = new Set<string>();
       const open = (path: string) => this.#openUp(parentOf(path), opened);
@@ -121,7 +129,10 @@ export class HostWriter implements TreeWriter {
     } finally {
       await this.discard();
     }
-    return this.#outcome(changes);
+    const files = [...this.#files.values()];
+    const paths = judgedPaths(files, changes);
+    const { entries } = await this.#scan(this.#folders.root, { paths });
+    return { ...judgeOutcome(entries, files, changes, this.#failed), ...(changed.size > 0 && { changed }) };
   }
 
   async discard(): Promise<void> {
@@ -178,10 +189,6 @@ export class HostWriter implements TreeWriter {
     this.#folders.make(parentOf(path));
     renameSync(this.#folders.at(name), this.#folders.at(path));
   }
-
-  async #outcome(changes: TreeChanges): Promise<TreeOutcome> {
-    return judgeOutcome(this.#scan, this.#folders.root, [...this.#files.values()], changes, this.#failed);
-  }
 }
 
 /** Removes what writers that died had staged in a folder of this machine. */
@@ -192,57 +199,4 @@ export function sweepStages(root: string): void {
     const owner = Buffer.from(name.slice(STAGE_PREFIX.length).split("-")[0] ?? "", "hex").toString("utf8");
     if (judgeOwner(owner, false) === "dead") rmSync(folders.at(name), { recursive: true, force: true });
   }
-}
-
-/** Looks at what is there and compares it with what was asked for. */
-export async function judgeOutcome(
-  scan: EnvironmentTree["scan"],
-  root: string,
-  files: readonly Staged[],
-  { remove = [], folders = [], links = [], modes = [] }: TreeChanges,
-  reasons: ReadonlyMap<string, string>,
-): Promise<TreeOutcome> {
-  const wanted = [...folders.map(pathOf), ...files.map(pathOf), ...links.map(pathOf), ...modes.map(pathOf)];
-  // What is removed and then made anew is judged by what it should be.
-  const anew = new Set(wanted);
-  const gone = remove.filter((path) => !anew.has(path));
-  const ways = new Set([...wanted, ...gone].flatMap(foldersOn));
-  const found = (await scan(root, { paths: [...new Set([...wanted, ...gone, ...ways])] })).entries;
-  const kinds = new Map(found.map(({ path, kind }) => [path, kind]));
-  // What lies behind a link is not of this folder.
-  const isOwn = (path: string) => foldersOn(path).every((folder) => kinds.get(folder) === "directory");
-  const present = new Map(found.filter(({ path }) => isOwn(path)).map((entry) => [entry.path, entry]));
-  const done: string[] = [];
-  const failed: { path: string; reason: string }[] = [];
-  const judge = (path: string, holds: boolean, otherwise: string) => {
-    if (holds) done.push(path);
-    else failed.push({ path, reason: reasons.get(path) ?? otherwise });
-  };
-  for (const path of gone) judge(path, !present.has(path), "it is still there");
-  for (const { path, mode } of folders) {
-    const entry = present.get(path);
-    judge(path, entry?.kind === "directory" && entry.mode === mode, "the folder could not be made");
-  }
-  for (const { path, mode } of modes)
-    judge(path, present.get(path)?.mode === mode, "its mode could not be set");
-  for (const { path, size, mode, modifiedAt } of files) {
-    const entry = present.get(path);
-    const holds =
-      entry?.kind === "file" && entry.size === size && entry.modifiedAt === modifiedAt && entry.mode === mode;
-    judge(path, holds && !reasons.has(path), "the file could not be put in place");
-  }
-  for (const { path, target } of links) {
-    judge(path, present.get(path)?.linkTarget === target, "the link could not be put in place");
-  }
-  return { done, failed };
-}
-
-function pathOf({ path }: { readonly path: string }): string {
-  return path;
-}
-
-/** @throws {MoorageError} PATH_DENIED */
-export function requireInside(path: string): void {
-  if (isInside(path) && !isOurs(path)) return;
-  throw new MoorageError("PATH_DENIED", `Cannot write ${JSON.stringify(path)}: it leads out of the folder`);
 }

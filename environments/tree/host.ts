@@ -185,21 +185,19 @@ async function hash(
 async function pack(
   root: string,
   paths: readonly string[],
-  take: (file: TreeFile) => Promise<void>,
+  take: (file: TreeFile) => Promise<void> | void,
   options: { readonly abortSignal?: AbortSignal } = {},
 ): Promise<void> {
   using folders = new HostFolders(root);
+  // One for all small files: to make one for each costs more than to read it.
+  const buffer = Buffer.allocUnsafe(CHUNK_BYTES);
   for (const [index, path] of paths.entries()) {
     options.abortSignal?.throwIfAborted();
     if (index % PACK_BATCH === PACK_BATCH - 1) await turn();
     if (!isInside(path) || isOurs(path)) continue;
     let descriptor: number;
     try {
-      // Without O_NONBLOCK a pipe in the place of a file would be waited for.
-      descriptor = openSync(
-        folders.at(path),
-        constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK,
-      );
+      descriptor = openSync(folders.at(path), FILE_FLAGS);
     } catch (error) {
       if (isGone(error) || isRefused(error)) continue;
       throw error;
@@ -207,28 +205,52 @@ async function pack(
     try {
       const stat = fstatSync(descriptor);
       if (!stat.isFile()) continue;
-      const { size, mode } = stat;
-      const file = { path, size, mode: mode & 0o7777 };
-      if (size > CHUNK_BYTES) await take({ ...file, content: contentOf(descriptor, path, size) });
-      else {
-        const bytes = smallContent(descriptor, path, size);
-        await take({ ...file, bytes, content: onlyChunk(bytes) });
-      }
+      const { size } = stat;
+      const mode = stat.mode & 0o7777;
+      const taken =
+        size > CHUNK_BYTES
+          ? take({ path, size, mode, content: contentOf(descriptor, path, size) })
+          : take(new SmallFile(path, mode, readSmall(descriptor, path, buffer, size)));
+      // Nothing to wait for is the usual case, and a turn for each file is dear.
+      if (taken) await taken;
     } finally {
       closeSync(descriptor);
     }
   }
 }
 
+/** Without O_NONBLOCK a pipe in the place of a file would be waited for. */
+const FILE_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+
 /** A small file's bytes at once, which costs a tenth of a turn through the thread pool. */
-function smallContent(descriptor: number, path: string, size: number): Buffer {
-  const buffer = Buffer.allocUnsafe(size);
+function readSmall(descriptor: number, path: string, buffer: Buffer, size: number): Buffer {
   for (let at = 0; at < size; ) {
     const bytes = readSync(descriptor, buffer, at, size - at, at);
     if (bytes === 0) throw becameShorter(path);
     at += bytes;
   }
-  return buffer;
+  return buffer.subarray(0, size);
+}
+
+/** Its content as a sequence is made for those alone who ask for it. */
+class SmallFile implements TreeFile {
+  readonly path: string;
+  readonly mode: number;
+  readonly bytes: Buffer;
+
+  constructor(path: string, mode: number, bytes: Buffer) {
+    this.path = path;
+    this.mode = mode;
+    this.bytes = bytes;
+  }
+
+  get size(): number {
+    return this.bytes.length;
+  }
+
+  get content(): AsyncIterable<Buffer> {
+    return onlyChunk(this.bytes);
+  }
 }
 
 function onlyChunk(bytes: Buffer): AsyncIterable<Buffer> {

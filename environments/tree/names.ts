@@ -10,10 +10,13 @@ export function bytesOf(text: string): string {
 
 /** A path of a tree as text for people: UTF-8 where it is, else its odd bytes and control characters escaped. */
 export function showName(path: string): string {
+  if (PLAIN.test(path)) return path;
   const text = Buffer.from(path, "latin1").toString("utf8");
   const shown = bytesOf(text) === path ? text : path.replaceAll(/[\x80-\xff]/g, escapeByte);
   return shown.replaceAll(/[\x00-\x1f\x7f]/g, escapeByte);
 }
+
+const PLAIN = /^[\x20-\x7e]*$/;
 
 /** A path of a tree as UTF-8 text, or null when it is none. */
 export function textOf(path: string): string | null {
@@ -26,13 +29,15 @@ export function textOf(path: string): string | null {
  * and not one of our own names.
  */
 export function isInside(path: string): boolean {
-  if (path === "" || path.includes("\0")) return false;
-  return path.split("/").every((part) => part !== "" && part !== "." && part !== "..");
+  return path !== "" && !LEADS_OUT.test(path);
 }
+
+/** A part that is empty, `.` or `..`, or a NUL. */
+const LEADS_OUT = /(?:^|\/)\.{0,2}(?:\/|$)|\0/;
 
 /** Whether an entry of this name is our own: staged files and temporary ones. */
 export function isOurs(path: string): boolean {
-  return path.split("/").some((part) => part.startsWith(OUR_PREFIX));
+  return path.startsWith(OUR_PREFIX) || path.includes(`/${OUR_PREFIX}`);
 }
 
 /** How names of our own files in a tree begin. */

@@ -91,6 +91,7 @@ export async function* decodeTar(
 /** Header records before one entry; tars write three at most. */
 const RECORDS_MAX = 16;
 
+const TYPE_OF = { file: "0", directory: "5", symlink: "2" } as const;
 const META: ReadonlySet<string> = new Set(["L", "K", "x", "g"]);
 const TYPES: Readonly<Record<string, TarEntry["type"]>> = {
   "0": "file",
@@ -176,21 +177,37 @@ export interface TarHeader {
 
 /** Everything before an entry's content. Long names are GNU records, which GNU tar and BusyBox both read as bytes. */
 export function encodeTarHeader(entry: TarHeader): Buffer {
-  const link = entry.linkTarget ?? "";
-  const type = { file: "0", directory: "5", symlink: "2" }[entry.type];
-  const header = headerBlock({ ...entry, uid: entry.uid ?? 0, gid: entry.gid ?? 0 }, type, link);
-  if (entry.path.length <= 100 && link.length <= 100) return header;
-  const long = entry.path.length > 100 ? [record("L", entry.path)] : [];
-  return Buffer.concat([...long, ...(link.length > 100 ? [record("K", link)] : []), header]);
+  const header = Buffer.alloc(headerBytes(entry));
+  writeHeader(header, 0, entry);
+  return header;
 }
 
-/** What ends an archive. */
-const TAR_END: Buffer = Buffer.alloc(2 * BLOCK);
+function headerBytes({ path, linkTarget = "" }: TarHeader): number {
+  const record = (text: string) => (text.length > NAME_BYTES ? BLOCK + padded(text.length + 1) : 0);
+  return record(path) + record(linkTarget) + BLOCK;
+}
+
+/** @returns where the content begins */
+function writeHeader(archive: Buffer, start: number, entry: TarHeader): number {
+  const { path, linkTarget = "" } = entry;
+  let at = start;
+  if (path.length > NAME_BYTES) at = writeRecord(archive, at, "L", path);
+  if (linkTarget.length > NAME_BYTES) at = writeRecord(archive, at, "K", linkTarget);
+  return writeBlock(archive, at, entry, TYPE_OF[entry.type], linkTarget);
+}
+
+/** Of a name in a header itself; a longer one is cut there, and stands in a record before. */
+const NAME_BYTES = 100;
+
+/** What ends an archive: zeros. */
+const TAR_END_BYTES = 2 * BLOCK;
 
 /** An archive that grows in one piece of memory. */
 export class TarBatch {
-  #buffer = Buffer.alloc(0);
+  #buffer: Buffer = Buffer.alloc(0);
   #length = 0;
+  /** Of an archive that is not needed any more: fresh memory costs more than what is written to it. */
+  #spare: Buffer | null = null;
 
   get length(): number {
     return this.#length;
@@ -198,71 +215,111 @@ export class TarBatch {
 
   /** @param chunks as many bytes in all as the entry has */
   add(entry: TarHeader, chunks: readonly Uint8Array[] = []): void {
-    this.#append(encodeTarHeader(entry));
-    for (const chunk of chunks) this.#append(chunk);
-    this.#append(ZEROS.subarray(0, padded(entry.size) - entry.size));
+    this.#makeRoom(headerBytes(entry) + padded(entry.size));
+    let at = writeHeader(this.#buffer, this.#length, entry);
+    for (const chunk of chunks) {
+      this.#buffer.set(chunk, at);
+      at += chunk.length;
+    }
+    this.#length = at + padded(entry.size) - entry.size;
+    this.#buffer.fill(0, at, this.#length);
   }
 
   /** The whole archive; the next one begins. */
   take(): Buffer {
-    this.#append(TAR_END);
-    const archive = this.#buffer.subarray(0, this.#length);
+    this.#makeRoom(TAR_END_BYTES);
+    const end = this.#length + TAR_END_BYTES;
+    const archive = this.#buffer.fill(0, this.#length, end).subarray(0, end);
     this.#buffer = Buffer.alloc(0);
     this.#length = 0;
     return archive;
   }
 
-  #append(bytes: Uint8Array): void {
-    const length = this.#length + bytes.length;
-    if (length > this.#buffer.length) {
-      const larger = Buffer.allocUnsafe(Math.max(length, 2 * this.#buffer.length, 64 * BLOCK));
-      this.#buffer.copy(larger, 0, 0, this.#length);
-      this.#buffer = larger;
-    }
-    this.#buffer.set(bytes, this.#length);
-    this.#length = length;
+  /** Gives the memory of an archive back that was taken and is not needed any more. */
+  recycle(archive: Buffer): void {
+    // None is from Node's pool of small ones, so it is all its own.
+    if (archive.buffer.byteLength <= KEPT_MAX_BYTES) this.#spare = Buffer.from(archive.buffer);
+  }
+
+  #makeRoom(bytes: number): void {
+    const length = this.#length + bytes;
+    if (length <= this.#buffer.length) return;
+    const spare = this.#spare;
+    this.#spare = null;
+    const larger =
+      spare && spare.length >= length
+        ? spare
+        : Buffer.allocUnsafe(Math.max(length, 2 * this.#buffer.length, MIN_BYTES));
+    this.#buffer.copy(larger, 0, 0, this.#length);
+    this.#buffer = larger;
   }
 }
 
-function record(type: string, text: string): Buffer {
-  const body = Buffer.from(`${text}\0`, "latin1");
-  const header = headerBlock(
-    { path: "././@LongLink", size: body.length, mode: 0, modifiedAt: 0, uid: 0, gid: 0 },
-    type,
-    "",
-  );
-  return Buffer.concat([header, body], BLOCK + padded(body.length));
+/** First size of an archive in memory, and the largest one whose memory is used again. */
+const MIN_BYTES = 64 * BLOCK;
+const KEPT_MAX_BYTES = 8 * 1024 * 1024;
+
+/** @returns where what follows begins */
+function writeRecord(archive: Buffer, at: number, type: string, text: string): number {
+  const size = text.length + 1;
+  const start = writeBlock(archive, at, { path: "././@LongLink", size, mode: 0, modifiedAt: 0 }, type, "");
+  const end = start + padded(size);
+  archive.fill(0, start + archive.write(text, start, "latin1"), end);
+  return end;
 }
 
-function headerBlock(
-  entry: Omit<Required<TarHeader>, "type" | "linkTarget">,
+/** @returns where what follows begins */
+function writeBlock(
+  archive: Buffer,
+  at: number,
+  entry: Omit<TarHeader, "type" | "linkTarget">,
   type: string,
   link: string,
-): Buffer {
-  const block = Buffer.alloc(BLOCK);
-  block.write(entry.path.slice(0, 100), 0, "latin1");
-  writeNumber(block, entry.mode, 100, 8);
-  writeNumber(block, entry.uid, 108, 8);
-  writeNumber(block, entry.gid, 116, 8);
-  writeNumber(block, entry.size, 124, 12);
-  writeNumber(block, Math.max(0, entry.modifiedAt), 136, 12);
-  block.write("        ", 148, "latin1");
-  block.write(type, 156, "latin1");
-  block.write(link.slice(0, 100), 157, "latin1");
-  block.write("ustar  \0", 257, "latin1");
-  block.write(`${sumOf(block).toString(8).padStart(6, "0")}\0 `, 148, "latin1");
-  return block;
+): number {
+  archive.set(EMPTY_HEADER, at);
+  writeName(archive, at, entry.path);
+  writeNumber(archive, entry.mode, at + 100, 8);
+  writeNumber(archive, entry.uid ?? 0, at + 108, 8);
+  writeNumber(archive, entry.gid ?? 0, at + 116, 8);
+  writeNumber(archive, entry.size, at + 124, 12);
+  writeNumber(archive, Math.max(0, entry.modifiedAt), at + 136, 12);
+  archive[at + 156] = type.charCodeAt(0);
+  writeName(archive, at + 157, link);
+  writeNumber(archive, sumOf(archive, at), at + 148, 7);
+  archive[at + 155] = SPACE;
+  return at + BLOCK;
 }
 
+const EMPTY_HEADER = Buffer.alloc(BLOCK);
+EMPTY_HEADER.write("ustar  ", 257, "latin1");
+
+/** A few characters are written faster here than by a call of Buffer's. */
+function writeName(archive: Buffer, at: number, name: string): void {
+  const length = Math.min(name.length, NAME_BYTES);
+  for (let index = 0; index < length; index += 1) archive[at + index] = name.charCodeAt(index);
+}
+
+const SPACE = " ".charCodeAt(0);
+const ZERO = "0".charCodeAt(0);
+
 /** Octal, or base 256 for what has too many digits. */
-function writeNumber(block: Buffer, value: number, at: number, length: number): void {
-  const octal = value.toString(8);
-  if (octal.length < length) {
-    block.write(octal.padStart(length - 1, "0"), at, "latin1");
+function writeNumber(archive: Buffer, value: number, at: number, length: number): void {
+  if (value >= 8 ** (length - 1)) {
+    archive.writeBigUInt64BE(BigInt(value), at + length - 8);
+    archive[at] = (archive[at] ?? 0) | 0x80;
     return;
   }
-  block.writeBigUInt64BE(BigInt(value), at + length - 8);
-  block[at] = (block[at] ?? 0) | 0x80;
+  let place = at + length - 2;
+  // Beyond what a shift can hold; then by shifts, which are faster.
+  let left = value;
+  for (; left >= 2 ** 31; place -= 1) {
+    archive[place] = ZERO + (left % 8);
+    left = Math.floor(left / 8);
+  }
+  for (; place >= at; place -= 1) {
+    archive[place] = ZERO + (left & 7);
+    left >>= 3;
+  }
 }
 
 function number(header: Buffer, at: number, length: number): number {
@@ -287,13 +344,15 @@ function checkSum(header: Buffer): void {
   if (number(header, 148, 8) !== sumOf(header)) throw broken("a header's sum is wrong");
 }
 
-function sumOf(header: Buffer): number {
-  let sum = 8 * 0x20;
-  for (let index = 0; index < BLOCK; index += 1) {
-    if (index < 148 || index >= 156) sum += header[index] ?? 0;
-  }
+/** As if the sum's own place held spaces. */
+function sumOf(archive: Buffer, at = 0): number {
+  let sum = 8 * SPACE;
+  for (let index = at; index < at + SUM_AT; index += 1) sum += archive[index] ?? 0;
+  for (let index = at + SUM_AT + 8; index < at + BLOCK; index += 1) sum += archive[index] ?? 0;
   return sum;
 }
+
+const SUM_AT = 148;
 
 /** GNU archives use the space of POSIX's prefix for times. */
 function headerPath(header: Buffer): string {

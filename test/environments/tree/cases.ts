@@ -20,6 +20,7 @@ import type { HostTree } from "../../../environments/tree/host.ts";
 /** Names that break what takes names for text, options, patterns or lines; one character per byte. */
 export const ODD_NAMES = [
   "-rf",
+  ".run",
   "--help",
   " lead and trail ",
   "new\nline",
@@ -262,6 +263,86 @@ export function treeCases(subject: () => Subject): void {
     expect((await writer.finish({})).failed).toEqual([]);
     expect(sha(readFileSync(at(root, "d/large \xff")))).toBe(sha(Buffer.concat(Array(20).fill(chunk))));
     expect(readdirSync(root)).toEqual(["d"]);
+  });
+
+  it("writer() leaves alone what is another by now than was expected, and does the rest", async () => {
+    const { tree, fresh } = subject();
+    const root = fresh();
+    for (const name of ["edited", "same \xff", "gone", "kept"]) writeFileSync(at(root, name), "old");
+    const seen = new Map((await tree.scan(root)).entries.map((entry) => [entry.path, entry]));
+    // The second one meets a few paths only, which an environment compares in another way than many.
+    for (const extra of [300, 0]) {
+      const writer = tree.writer(root);
+      const many = Array.from({ length: extra }, (_, index) => `many/${index}`);
+      const staged = ["edited", "same \xff", "new/deep/f", "begun/f", "taken/f", ...many];
+      for (const path of staged)
+        await writer.stage({ path, size: 3, mode: 0o640, modifiedAt: 1 }, [Buffer.from("new")]);
+      writeFileSync(join(root, "edited"), "theirs");
+      writeFileSync(join(root, "kept"), "theirs");
+      for (const folder of ["begun", "taken", "begun/g"]) mkdirSync(join(root, folder));
+      writeFileSync(join(root, "taken/f"), "theirs");
+      const outcome = await writer.finish({
+        remove: ["gone", "kept"],
+        folders: ["new", "new/deep", "begun", "taken", ...(extra > 0 ? ["many"] : [])].map((path) => ({
+          path,
+          mode: 0o750,
+        })),
+        expected: new Map([...staged, "gone", "kept"].map((path) => [path, seen.get(path) ?? null])),
+      });
+      expect(outcome.failed).toEqual([]);
+      expect(outcome.changed).toEqual(new Set(["edited", "kept", "taken/f"]));
+      const done = ["begun", "begun/f", "gone", "new", "new/deep", "new/deep/f", "same \xff", "taken"];
+      expect([...outcome.done].sort()).toEqual([...done, ...many, ...(extra > 0 ? ["many"] : [])].sort());
+      for (const path of ["edited", "kept", "taken/f"])
+        expect(readFileSync(at(root, path), "utf8")).toBe("theirs");
+      expect(readFileSync(at(root, "same \xff"), "utf8")).toBe("new");
+      expect(lstatSync(join(root, "new/deep")).mode & 0o777).toBe(0o750);
+      for (const folder of ["new", "begun", "taken", "many"])
+        rmSync(join(root, folder), { recursive: true, force: true });
+      for (const name of ["edited", "same \xff", "gone", "kept"]) writeFileSync(at(root, name), "old");
+      for (const { path, ...entry } of (await tree.scan(root)).entries) seen.set(path, { path, ...entry });
+    }
+    expect(readdirSync(root).filter((name) => name.startsWith(".moorage-"))).toEqual([]);
+  });
+
+  it("writer() makes folders of every mode with many files and links, one for all that is in them", async () => {
+    const { tree, fresh } = subject();
+    const root = fresh();
+    await tree.scan(root);
+    const modes = [0o755, 0o555, 0o700, 0o2775];
+    const folders = modes.flatMap((mode, index) => [
+      { path: `${index}`, mode },
+      { path: `${index}/in`, mode },
+      { path: `${index}/empty \xff`, mode },
+    ]);
+    const writer = tree.writer(root);
+    const files = folders.flatMap(({ path }) =>
+      path.includes("empty") ? [] : Array.from({ length: 30 }, (_, index) => `${path}/f${index}`),
+    );
+    for (const [index, path] of files.entries())
+      await writer.stage({ path, size: 1, mode: index % 2 === 0 ? 0o644 : 0o500, modifiedAt: index }, [
+        Buffer.from("x"),
+      ]);
+    const links = [{ path: "0/in/link", target: "nowhere" }];
+    const outcome = await writer.finish({ folders, links });
+    expect(outcome.failed).toEqual([]);
+    expect([...outcome.done].sort()).toEqual(
+      [...folders, ...links]
+        .map(({ path }) => path)
+        .concat(files)
+        .sort(),
+    );
+    const { entries } = await tree.scan(root);
+    expect(
+      entries.filter(({ kind }) => kind === "directory").map(({ path, mode }) => ({ path, mode })),
+    ).toEqual([...folders].sort((a, b) => (a.path < b.path ? -1 : 1)));
+    expect(
+      entries
+        .filter(({ kind }) => kind === "file")
+        .map(({ mode, modifiedAt }) => [mode, modifiedAt])
+        .sort(),
+    ).toEqual(files.map((_, index) => [index % 2 === 0 ? 0o644 : 0o500, index]).sort());
+    expect(readdirSync(root).sort()).toEqual(["0", "1", "2", "3"]);
   });
 
   it("discard() leaves nothing", async () => {

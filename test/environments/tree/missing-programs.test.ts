@@ -1,4 +1,6 @@
 /** Places that lack programs: what needs them is refused and changes nothing, the rest works. */
+import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import {
   mkdirSync,
   mkdtempSync,
@@ -38,6 +40,11 @@ it.each(["bash", "dash"] as const)(
     const tree = createTree(poor, { id: "poor", workspace: () => root });
     expect((await tree.scan(root)).entries.map(({ path }) => path)).toEqual(["f"]);
     expect([...(await tree.hash(root, ["f"])).keys()]).toEqual(["f"]);
+    // What has taken a file's place by now is not waited for.
+    execFileSync("mkfifo", [join(root, "p")]);
+    const { hashes } = await tree.scan(root, { hashed: ["f", "p", "missing"] });
+    expect(hashes).toEqual(new Map([["f", createHash("sha256").update("1").digest("hex")]]));
+    rmSync(join(root, "p"));
     const [captured] = await tree.capture(["f"], { maxBytes: 10, cwd: root });
     expect(captured?.bytes?.toString()).toBe("1");
     const refusal = { code: "UNSUPPORTED", message: expect.stringContaining("tar") };
@@ -49,5 +56,10 @@ it.each(["bash", "dash"] as const)(
     // Removing, folders and modes need no archive.
     const outcome = await tree.writer(root).finish({ remove: ["f"], folders: [{ path: "d", mode: 0o700 }] });
     expect(outcome).toEqual({ done: ["f", "d"], failed: [] });
+    // With a tar, and no base64 that would bring it a few files in less time.
+    symlinkSync("/usr/bin/tar", join(bin, "tar"));
+    const other = tree.writer(root);
+    await other.stage({ path: "g", size: 1, mode: 0o644, modifiedAt: 1 }, [Buffer.from("2")]);
+    expect(await other.finish({})).toEqual({ done: ["g"], failed: [] });
   },
 );

@@ -1,0 +1,199 @@
+/** Makes one side what the other is, in goes that each leave a whole state behind. */
+import { createHash, hash } from "node:crypto";
+import { MoorageError } from "../../src/errors.ts";
+import type { TreeChanges, TreeEntry, TreeFile } from "../base.ts";
+import type { Baseline } from "./baseline.ts";
+import { CONFLICT } from "./guards.ts";
+import type { SyncOptions } from "./mirror.ts";
+import { fileState, type Side, type View } from "./side.ts";
+
+/** Files of one go, after which the baseline is kept, so that what broke off goes on from there. */
+const BATCH_FILES = 16_000;
+const BATCH_BYTES = 128 * 1024 * 1024;
+/** A file may be twice as long by the time that it is read, and so much: a log goes on. Nobody's disk is filled by more. */
+const GROWTH_BYTES = 16 * 1024 * 1024;
+
+export interface Transfer {
+  readonly from: Side;
+  readonly fromView: View;
+  readonly to: Side;
+  readonly toView: View;
+  readonly paths: readonly string[];
+  readonly message: string;
+  readonly base: Baseline;
+  readonly skipped: Map<string, string>;
+  readonly options: SyncOptions;
+}
+
+/** Makes the paths on one side what they are on the other, in goes that each leave a whole state behind. */
+export async function transfer(work: Transfer): Promise<readonly string[]> {
+  const { fromView, toView, paths } = work;
+  if (paths.length === 0) return [];
+  const present = paths.flatMap((path) => fromView.entries.get(path) ?? []);
+  const folders = present
+    .filter(({ kind }) => kind === "directory")
+    .map(({ path, mode }) => ({ path, mode }));
+  const links = present.flatMap(({ path, linkTarget }) =>
+    linkTarget === undefined ? [] : [{ path, target: linkTarget }],
+  );
+  const files = present.filter(({ kind }) => kind === "file");
+  // What is gone, and what is of another kind there.
+  const remove = paths.filter((path) => {
+    const [next, now] = [fromView.entries.get(path), toView.entries.get(path)];
+    return now !== undefined && (next === undefined || next.kind !== now.kind);
+  });
+  const done: string[] = [];
+  const totalBytes = files.reduce((sum, { size }) => sum + size, 0) + 1;
+  const progress = { bytes: 0, totalBytes };
+  const goes = batchesOf(files);
+  for (const [index, batch] of goes.entries()) {
+    const isFirst = index === 0;
+    const changes: TreeChanges = { folders, ...(isFirst && { remove, links }) };
+    done.push(...(await oneGo(work, batch, changes, progress)));
+    // The last go is kept with everything else, at the end.
+    if (index < goes.length - 1) work.base.save();
+  }
+  // Folders are seen to in every go.
+  return [...new Set(done)];
+}
+
+async function oneGo(
+  { from, fromView, to, toView, message, base, skipped, options }: Transfer,
+  files: readonly TreeEntry[],
+  changes: TreeChanges,
+  progress: { bytes: number; readonly totalBytes: number },
+): Promise<readonly string[]> {
+  const { onProgress, abortSignal } = options;
+  const writer = to.tree.writer(to.root);
+  const sent = new Map<string, string>();
+  const tell = (length: number) => {
+    progress.bytes += length;
+    onProgress?.({ message, fraction: Math.min(1, progress.bytes / progress.totalBytes) });
+  };
+  const send = (packed: TreeFile): Promise<void> | void => {
+    // Of a small file nobody asks for the sequence.
+    const { path, size, bytes } = packed;
+    const entry = fromView.entries.get(path);
+    if (!entry) return;
+    if (hasGrown(entry, size)) {
+      skipped.set(path, "it grew beyond measure while it was read");
+      return;
+    }
+    const file = { path, size, mode: entry.mode & 0o777, modifiedAt: entry.modifiedAt };
+    if (!bytes) return sendLong(file, packed.content);
+    tell(size);
+    sent.set(path, hash("sha256", bytes));
+    return writer.stage(file, [bytes]);
+  };
+  const sendLong = async (file: Parameters<typeof writer.stage>[0], content: AsyncIterable<Buffer>) => {
+    const sum = createHash("sha256");
+    const tee = async function* () {
+      for await (const chunk of content) {
+        sum.update(chunk);
+        tell(chunk.length);
+        yield chunk;
+      }
+    };
+    await writer.stage(file, tee());
+    sent.set(file.path, sum.digest("hex"));
+  };
+  try {
+    await from.tree.pack(
+      from.root,
+      files.map(({ path }) => path),
+      send,
+      abortSignal ? { abortSignal } : {},
+    );
+    for (const { path } of files)
+      if (!sent.has(path) && !skipped.has(path)) skipped.set(path, "it cannot be read, or went away");
+    abortSignal?.throwIfAborted();
+    const { remove = [], folders = [], links = [] } = changes;
+    const states = new Map(
+      [...remove, ...folders.map(pathOf), ...links.map(pathOf)].map((path) => [path, fromView.stateOf(path)]),
+    );
+    for (const [path, hash] of sent) states.set(path, fileState(fromView.entries.get(path)?.mode ?? 0, hash));
+    base.intend({
+      side: message === "sending" ? "there" : "here",
+      states: [...states].map(([path, state]) => [path, state ?? ""] as const),
+    });
+    const expected = new Map(
+      [...sent.keys(), ...remove].map((path) => [path, toView.entries.get(path) ?? null]),
+    );
+    const outcome = await writer.finish({ ...changes, expected });
+    for (const path of outcome.changed ?? [])
+      skipped.set(path, "it was changed on both sides while the mirror ran");
+    for (const path of outcome.done) {
+      base.note(path, states.get(path));
+      // The content was hashed on its way.
+      const hash = sent.get(path);
+      if (hash !== undefined) fromView.learn(path, hash);
+    }
+    for (const { path, reason } of outcome.failed) skipped.set(path, reason);
+    return outcome.done;
+  } catch (error) {
+    if (abortSignal?.aborted) throw new MoorageError("ABORTED", "The mirror was cancelled", { cause: error });
+    throw error;
+  } finally {
+    await writer.discard();
+  }
+}
+
+function hasGrown(entry: TreeEntry, size: number): boolean {
+  return size > entry.size * 2 + GROWTH_BYTES;
+}
+
+function pathOf({ path }: { readonly path: string }): string {
+  return path;
+}
+
+/** Puts the environment's content beside the host's, under a name that says what it is and comes of what it holds. */
+export async function keepConflicts(
+  conflicts: readonly string[],
+  there: Side,
+  thereView: View,
+  here: Side,
+  hereView: View,
+  skipped: Map<string, string>,
+): Promise<readonly { readonly path: string; readonly copy: string }[]> {
+  const copies: { path: string; copy: string }[] = [];
+  const files = conflicts.filter((path) => thereView.entries.get(path)?.kind === "file");
+  if (files.length === 0) return copies;
+  const present = new Set(hereView.all.map(({ path }) => path));
+  const writer = here.tree.writer(here.root);
+  try {
+    await there.tree.pack(there.root, files, async ({ path, size, content }) => {
+      const copy = `${path}.conflict-${(thereView.hashOf(path) ?? "").slice(0, 8)}`;
+      const entry = thereView.entries.get(path);
+      if (!CONFLICT.test(copy) || !entry || hasGrown(entry, size)) return;
+      copies.push({ path, copy });
+      if (!present.has(copy)) {
+        await writer.stage(
+          { path: copy, size, mode: 0o600, modifiedAt: Math.floor(Date.now() / 1000) },
+          content,
+        );
+      }
+    });
+    const { failed } = await writer.finish({});
+    for (const { path, reason } of failed) skipped.set(path, reason);
+    const lost = new Set(failed.map(({ path }) => path));
+    return copies.filter(({ copy }) => !lost.has(copy));
+  } finally {
+    await writer.discard();
+  }
+}
+
+function batchesOf(files: readonly TreeEntry[]): readonly (readonly TreeEntry[])[] {
+  const batches: TreeEntry[][] = [[]];
+  let bytes = 0;
+  for (const entry of files) {
+    const last = batches.at(-1) ?? [];
+    if (last.length > 0 && (last.length >= BATCH_FILES || bytes + entry.size > BATCH_BYTES)) {
+      batches.push([entry]);
+      bytes = entry.size;
+    } else {
+      last.push(entry);
+      bytes += entry.size;
+    }
+  }
+  return batches;
+}

@@ -1,0 +1,109 @@
+/** What a writer may name, whether what it is about to replace still is what was seen, and what came of its work. */
+import { MoorageError } from "../../src/errors.ts";
+import type { EnvironmentTree, TreeChanges, TreeEntry, TreeOutcome, TreeWriter } from "../base.ts";
+import { isInside, isOurs, parentOf } from "./names.ts";
+
+export type Staged = Parameters<TreeWriter["stage"]>[0];
+
+/** @throws {MoorageError} PATH_DENIED */
+export function requireInside(path: string): void {
+  if (isInside(path) && !isOurs(path)) return;
+  throw new MoorageError("PATH_DENIED", `Cannot write ${JSON.stringify(path)}: it leads out of the folder`);
+}
+
+/** @throws {MoorageError} PATH_DENIED */
+export function requireAllInside({ remove = [], folders = [], links = [], modes = [] }: TreeChanges): void {
+  remove.forEach(requireInside);
+  for (const list of [folders, links, modes]) for (const { path } of list) requireInside(path);
+}
+
+/** Paths whose entry is another one than was expected: somebody wrote there meanwhile. */
+export async function changedSince(
+  scan: EnvironmentTree["scan"],
+  root: string,
+  expected: NonNullable<TreeChanges["expected"]>,
+): Promise<ReadonlySet<string>> {
+  const changed = new Set<string>();
+  if (expected.size === 0) return changed;
+  const found = (await scan(root, { paths: [...expected.keys()] })).entries;
+  const now = new Map(found.map((entry) => [entry.path, entry]));
+  for (const [path, before] of expected) {
+    const after = now.get(path);
+    if (before?.kind === "directory" && after?.kind === "directory") continue;
+    if (before?.stamp !== after?.stamp) changed.add(path);
+  }
+  return changed;
+}
+
+/** What is to be looked at before it is told what came of the changes. */
+export function judgedPaths(files: readonly Staged[], changes: TreeChanges): readonly string[] {
+  const paths = new Set([...wantedPaths(files, changes), ...(changes.remove ?? [])]);
+  for (const path of [...paths])
+    for (let folder = parentOf(path); folder !== "" && !paths.has(folder); folder = parentOf(folder))
+      paths.add(folder);
+  return [...paths];
+}
+
+/**
+ * Compares what is there with what was asked for.
+ *
+ * @param found what is at the `judgedPaths`
+ * @param reasons why something could not be done, by path
+ */
+export function judgeOutcome(
+  found: readonly TreeEntry[],
+  files: readonly Staged[],
+  changes: TreeChanges,
+  reasons: ReadonlyMap<string, string>,
+): TreeOutcome {
+  const { remove = [], folders = [], links = [], modes = [] } = changes;
+  const entries = new Map(found.map((entry) => [entry.path, entry]));
+  const own = new Map([["", true]]);
+  // What lies behind a link is not of this folder.
+  const isOwn = (folder: string): boolean => {
+    let answer = own.get(folder);
+    if (answer === undefined) {
+      answer = entries.get(folder)?.kind === "directory" && isOwn(parentOf(folder));
+      own.set(folder, answer);
+    }
+    return answer;
+  };
+  const at = (path: string) => (isOwn(parentOf(path)) ? entries.get(path) : undefined);
+  const done: string[] = [];
+  const failed: { path: string; reason: string }[] = [];
+  const judge = (path: string, holds: boolean, otherwise: string) => {
+    if (holds) done.push(path);
+    else failed.push({ path, reason: reasons.get(path) ?? otherwise });
+  };
+  // What is removed and then made anew is judged by what it should be.
+  const anew = new Set(remove.length === 0 ? [] : wantedPaths(files, changes));
+  for (const path of remove) if (!anew.has(path)) judge(path, at(path) === undefined, "it is still there");
+  for (const { path, mode } of folders) {
+    const entry = at(path);
+    judge(path, entry?.kind === "directory" && entry.mode === mode, "the folder could not be made");
+  }
+  for (const { path, mode } of modes) judge(path, at(path)?.mode === mode, "its mode could not be set");
+  for (const { path, size, mode, modifiedAt } of files) {
+    const entry = at(path);
+    const holds =
+      entry?.kind === "file" && entry.size === size && entry.modifiedAt === modifiedAt && entry.mode === mode;
+    judge(path, holds && !reasons.has(path), "the file could not be put in place");
+  }
+  for (const { path, target } of links) {
+    judge(path, at(path)?.linkTarget === target, "the link could not be put in place");
+  }
+  return { done, failed };
+}
+
+/** The same changes without those of some paths. */
+export function without(changes: TreeChanges, paths: ReadonlySet<string>): TreeChanges {
+  if (paths.size === 0) return changes;
+  return { ...changes, remove: (changes.remove ?? []).filter((path) => !paths.has(path)) };
+}
+
+function wantedPaths(
+  files: readonly Staged[],
+  { folders = [], links = [], modes = [] }: TreeChanges,
+): readonly string[] {
+  return [folders, files, links, modes].flatMap((list) => list.map(({ path }) => path));
+}
