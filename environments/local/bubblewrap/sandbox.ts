@@ -326,7 +326,9 @@ export class Sandbox {
 
   /** Ends everything inside; resolves when nothing of it is left. Idempotent. */
   async stop(): Promise<void> {
-    if (this.#child.exitCode === null && this.#child.signalCode === null) this.#child.kill("SIGKILL");
+    const { pid, exitCode, signalCode } = this.#child;
+    // The group: what bwrap has just forked waits for it in vain, and dies with it only later on.
+    if (pid !== undefined && exitCode === null && signalCode === null) process.kill(-pid, "SIGKILL");
     await this.#gone;
     const deadline = performance.now() + limits.killVerifyMs;
     const init = this.#init;

@@ -471,7 +471,8 @@ describeWithEngine("orphans", () => {
     const states = Object.fromEntries(
       (await listDocker()).map(({ containerId, owner }) => [containerId, owner]),
     );
-    expect([states[victim.id], states[survivor.id]]).toEqual(["dead", "live"]);
+    // A start beside this one, of another test, may have removed it already.
+    expect([states[victim.id], states[survivor.id]]).toEqual([expect.toBeOneOf(["dead", undefined]), "live"]);
     const { environment } = make();
     await environment.start();
     await until(async () => !(await exists(victim.id)), 15_000);
@@ -479,11 +480,7 @@ describeWithEngine("orphans", () => {
     await environment.stop();
     survivor.child.kill("SIGKILL");
     await once(survivor.child, "exit");
-    const { removed, failed } = await reapDocker();
-    expect({ removed: removed.map(({ containerId }) => containerId), failed }).toMatchObject({
-      removed: expect.arrayContaining([survivor.id]),
-      failed: [],
-    });
+    expect((await reapDocker()).failed).toEqual([]);
     expect(await exists(survivor.id)).toBe(false);
   });
 
