@@ -35,7 +35,7 @@ const ENGINE = {
 export default defineConfig({
   test: {
     // Tests wait for processes more than they compute.
-    maxWorkers: availableParallelism() + 1,
+    maxWorkers: availableParallelism() + 2,
     sequence: { sequencer: SuitesFirst },
     tags: [
       { name: "slow", description: "Asked by `npm run test:all` alone, like the project of that name." },

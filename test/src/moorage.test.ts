@@ -179,7 +179,7 @@ describe("createMoorage()", () => {
     expect(await moorage.call({ name: "noop" })).toMatchObject({ ok: false, error: { code: "ABORTED" } });
   });
 
-  it("tells health by name, also of an environment that does not answer", async () => {
+  it("tells health by name, also of an environment that does not answer", { tags: ["slow"] }, async () => {
     const sick = new EmptyEnvironment("sick");
     sick.state = { healthy: false, code: "DOCKER_UNREACHABLE", reason: "No engine" };
     await using moorage = await make({

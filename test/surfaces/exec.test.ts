@@ -70,7 +70,7 @@ describe("moor exec", () => {
     await until("none is left", () => pidsOf(sleep).length === 0);
   });
 
-  it("tells a command's death by signal as 128 + n", async () => {
+  it("tells a command's death by signal as 128 + n", { tags: ["slow"] }, async () => {
     expect(await exec(["--", "sh", "-c", "kill -TERM $$"])).toMatchObject({ exitCode: 143 });
     expect(await exec(["--", "sh", "-c", "kill -KILL $$"])).toMatchObject({ exitCode: 137 });
   });

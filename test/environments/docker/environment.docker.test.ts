@@ -168,7 +168,7 @@ describeWithEngine("a docker environment", () => {
     expect(await exists(before)).toBe(false);
   });
 
-  it("recreates a container that was stopped, and tells a restarted one", async () => {
+  it("recreates a container that was stopped, and tells a restarted one", { tags: ["slow"] }, async () => {
     const { backend, environment } = make();
     await using _ = environment;
     await environment.exec("true");
