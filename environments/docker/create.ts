@@ -108,6 +108,7 @@ export async function adoptContainer(
     const user = owned ? await commandUser(client, settings, info.Image) : settings.user;
     if (user && !ROOT.test(user)) container.user = user;
     if (owned) await prepare(container, settings);
+    else if (settings.workspace) await requireFolder(container);
     if (owned && settings.egress !== "open" && !isFiltered(info))
       container.warnings = ["vsock is not filtered: it was made without a filter of system calls of ours"];
     return container;
@@ -324,6 +325,17 @@ if [ "$mounted" = 0 ] && ! mine "$workspace" && [ ! -k "$workspace" ]; then
 fi
 printf '%s' "$home"
 `;
+
+/** Somebody else's container is not changed: a folder that is not there is not made. */
+async function requireFolder(container: DockerContainer): Promise<void> {
+  const { name, workspace } = container.facts;
+  const { exitCode } = await container.run(["/bin/sh", "-c", '[ -d "$1" ]', "sh", workspace], {});
+  if (exitCode !== 1) return;
+  throw new MoorageError(
+    "WORKDIR_MISSING",
+    `Cannot work in "${workspace}": there is no such folder in container "${name}"`,
+  );
+}
 
 async function prepare(container: DockerContainer, settings: DockerSettings): Promise<void> {
   const { facts, user } = container;

@@ -5,6 +5,7 @@ import { MoorageError } from "../../src/errors.ts";
 import type { BaseEnvironment, Capability, Health } from "../base.ts";
 import type { ShellBackend } from "../shell/backend.ts";
 import { createShellEnvironment, type ShellEnvironmentOptions } from "../shell/environment.ts";
+import { knownPlaceholders } from "./bubblewrap/claims.ts";
 import { removeRecord, writeRecord } from "./owners.ts";
 import { reapLocal } from "./reap.ts";
 import { spawnStream } from "./spawn.ts";
@@ -77,6 +78,7 @@ export function createLocalEnvironment(options: LocalOptions): BaseEnvironment {
     },
     openStream: ({ argv, env }) =>
       spawnStream({ argv, env: { ...scrubbedVariables(process.env), ...env }, cwd: workspace }),
+    placeholders: () => knownPlaceholders(options.stateDir),
     health: async (): Promise<Health> => {
       const problem = await checkFolder(workspace);
       if (!problem) return { healthy: true };

@@ -15,14 +15,15 @@ export interface Pipe {
   readonly writerFd: number;
 }
 
-const BATCH = 8;
+/** How many are made at once; so many may be open and unused. */
+export const PIPES_AHEAD = 8;
 const stock: Pipe[] = [];
 let making: Promise<void> | null = null;
 
 /** @throws {MoorageError} ENVIRONMENT_UNAVAILABLE when they cannot be made */
 export async function takePipes(count: number): Promise<Pipe[]> {
   while (stock.length < count) {
-    making ??= makePipes(Math.max(BATCH, count)).finally(() => {
+    making ??= makePipes(Math.max(PIPES_AHEAD, count)).finally(() => {
       making = null;
     });
     await making;

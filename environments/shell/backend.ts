@@ -51,6 +51,11 @@ export interface PlaceBackend {
   recover(error: MoorageError): Promise<Recovery | null>;
   /** Says more about an exit code that the backend caused, such as 137 by a memory limit; null when it did not. */
   explainExit?(exitCode: number, startedAt: number): Promise<string | null>;
+  /**
+   * Absolute paths that only hold the place of what is not there, such as mount points of what is protected. Trees leave
+   * them out as long as nothing else is in them. @default none
+   */
+  placeholders?(): Promise<readonly string[]>;
   /** Changes the egress policy of a living place. Missing where none can change. @see BaseEnvironment.setEgress */
   setEgress?(policy: EgressPolicy): void | Promise<void>;
   /** What its egress policy decided so far; null where there is none. */

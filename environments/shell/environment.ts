@@ -141,7 +141,11 @@ class ShellEnvironment extends BaseEnvironment {
       environmentId: this.id,
     });
     this.files = createFiles(this.#system, { workspace: () => this.workspace });
-    this.tree = createTree(this.#system, { id: this.id, workspace: () => this.workspace });
+    this.tree = createTree(this.#system, {
+      id: this.id,
+      workspace: () => this.workspace,
+      placeholders: async () => (await backend.placeholders?.()) ?? [],
+    });
     this.#shellProcesses = createProcesses(this.#system, {
       environmentId: this.id,
       markerName: this.#markerName,

@@ -10,6 +10,7 @@ import { quote } from "./quote.ts";
 import type { SystemShell } from "./stream.ts";
 import { captureFiles } from "./tree-capture.ts";
 import { HASH_PROGRAM, ODD_NAME, parseHashes } from "./tree-hash.ts";
+import { withoutPlaceholders } from "./tree-placeholders.ts";
 import { enterRoot, pathList, rootError } from "./tree-run.ts";
 import { type ScanMemo, scanTree } from "./tree-scan.ts";
 import { ShellWriter } from "./tree-writer.ts";
@@ -19,15 +20,23 @@ import { ShellWriter } from "./tree-writer.ts";
  *
  * @param facts.id of the environment
  * @param facts.workspace where the relative paths of `capture` start
+ * @param facts.placeholders what a scan leaves out, absolute. @default nothing
  */
 export function createTree(
   system: SystemShell,
-  facts: { readonly id: string; readonly workspace: () => string },
+  facts: {
+    readonly id: string;
+    readonly workspace: () => string;
+    readonly placeholders?: () => Promise<readonly string[]>;
+  },
 ): EnvironmentTree {
   const memo: ScanMemo = { hasFind: false, find: null, last: null };
   const scan: EnvironmentTree["scan"] = (root, options) => scanTree(system, memo, root, options);
   return {
-    scan,
+    scan: async (root, options) => {
+      const all = await scan(root, options);
+      return withoutPlaceholders(all, (await facts.placeholders?.()) ?? []);
+    },
     hash: (root, paths, options) => hashTree(system, root, paths, options),
     pack: (root, paths, take, options) => packTree(system, root, paths, take, options),
     capture: (paths, options) => captureFiles(system, facts, paths, options),

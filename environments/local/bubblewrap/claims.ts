@@ -10,6 +10,11 @@ export async function claimedPlaceholders(stateDir: string, exceptId: string): P
   return new Set(others.flatMap(({ placeholders }) => placeholders));
 }
 
+/** Placeholders of every sandbox of this machine that was not cleared up after, living or not. */
+export async function knownPlaceholders(stateDir: string): Promise<readonly string[]> {
+  return (await readRecords(stateDir)).flatMap(({ placeholders }) => placeholders);
+}
+
 /** Removes the placeholders of a sandbox that has ended, those apart that another one lives behind. */
 export async function releasePlaceholders(
   stateDir: string,

@@ -31,7 +31,7 @@ import { currentFolder } from "../index.ts";
 import { removeRecord, writeRecord } from "../owners.ts";
 import { reapLocal } from "../reap.ts";
 import { scrubbedVariables } from "../variables.ts";
-import { claimedPlaceholders, releasePlaceholders } from "./claims.ts";
+import { claimedPlaceholders, knownPlaceholders, releasePlaceholders } from "./claims.ts";
 import { checkWorkspace, isInside, layoutArgv, sandboxHome, seesBash } from "./layout.ts";
 import { probeBubblewrap } from "./probe.ts";
 import { protect } from "./protected.ts";
@@ -103,6 +103,10 @@ class BubblewrapBackend implements ShellBackend {
   async start(): Promise<void> {
     await reapLocal({ stateDir: this.#options.stateDir });
     this.#sandbox = await this.#begin(this.#options.shell ?? "auto");
+  }
+
+  placeholders(): Promise<readonly string[]> {
+    return knownPlaceholders(this.#options.stateDir);
   }
 
   async stop(): Promise<void> {

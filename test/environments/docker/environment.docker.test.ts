@@ -515,6 +515,14 @@ describeWithEngine("an attached container", () => {
     expect(Processes.map((process: string[]) => process.at(-1))).toEqual(["sleep 600"]);
   });
 
+  it("is no place to work in where its workspace is missing, and gets none made", async () => {
+    await using box = await foreign();
+    const { environment } = make({ attach: box.id, workspace: "/srv/app" });
+    await expect(environment.exec("touch marker")).rejects.toMatchObject({ code: "WORKDIR_MISSING" });
+    await using elsewhere = make({ attach: box.id }).environment;
+    expect((await elsewhere.exec("ls -d /srv/app /marker 2>/dev/null")).output).toBe("");
+  });
+
   it("has checkpoints of a host's folder only where its workspace is that folder", {
     tags: ["slow"],
   }, async () => {

@@ -28,7 +28,9 @@ import { layoutArgv } from "../../../environments/local/bubblewrap/layout.ts";
 import { probeBubblewrap } from "../../../environments/local/bubblewrap/probe.ts";
 import { Sandbox } from "../../../environments/local/bubblewrap/sandbox.ts";
 import { seccompFilter } from "../../../environments/local/bubblewrap/seccomp.ts";
+import { createLocalEnvironment } from "../../../environments/local/index.ts";
 import { parseExports } from "../../../environments/shell/exports.ts";
+import { mirror } from "../../../environments/sync/mirror.ts";
 import { createHostTree } from "../../../environments/tree/host.ts";
 import { pidsOf, uniqueSleep } from "../../surfaces/processes.ts";
 import { portOf } from "../egress/network.ts";
@@ -107,6 +109,22 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
       expect([line, (await run(line)).exitCode]).not.toEqual([line, 0]);
     await environment.stop();
     expect((await readdir(workspace)).filter((name) => name !== "new")).toEqual([]);
+  });
+
+  it("shows no placeholder to checkpoints and mirrors, unless somebody has put something in it", async () => {
+    const { environment, workspace, stateDir } = await make();
+    await writeFile(join(workspace, "mine"), "1");
+    await environment.exec("echo 2 > theirs");
+    await using beside = createLocalEnvironment({ workspace, stateDir });
+    const seen = async ({ tree }: BaseEnvironment) =>
+      (await tree.scan(workspace)).entries.map(({ path }) => path).sort();
+    expect(await seen(environment)).toEqual(["mine", "theirs"]);
+    expect(await seen(beside)).toEqual(["mine", "theirs"]);
+    await writeFile(join(workspace, ".vscode", "settings.json"), "{}");
+    expect(await seen(environment)).toEqual([".vscode", ".vscode/settings.json", "mine", "theirs"]);
+    const host = await mkdtemp(join(root, "mirrored-"));
+    await mirror(host, environment, { direction: "both", stateDir });
+    expect((await readdir(host)).sort()).toEqual([".vscode", "mine", "theirs"]);
   });
 
   it("lets git work in a repository whose hooks and configuration it cannot change", async () => {
