@@ -161,6 +161,7 @@ export class Sandbox {
         resolve();
       });
       child.once("exit", (code, signal) => {
+        endGroup(child);
         const why = this.#stderr.trim().split("\n").at(-1);
         this.#lose(why || `it ended with ${signal ?? `code ${code}`}`);
         resolve();
@@ -326,9 +327,7 @@ export class Sandbox {
 
   /** Ends everything inside; resolves when nothing of it is left. Idempotent. */
   async stop(): Promise<void> {
-    const { pid, exitCode, signalCode } = this.#child;
-    // The group: what bwrap has just forked waits for it in vain, and dies with it only later on.
-    if (pid !== undefined && exitCode === null && signalCode === null) process.kill(-pid, "SIGKILL");
+    if (this.#child.exitCode === null && this.#child.signalCode === null) endGroup(this.#child);
     await this.#gone;
     const deadline = performance.now() + limits.killVerifyMs;
     const init = this.#init;
@@ -490,4 +489,16 @@ unset NODE_CHANNEL_FD NODE_CHANNEL_SERIALIZATION_MODE
 exec 7>&-
 exec "$@"`;
   return [...outer, "--dev-bind", "/", "/", "--", program("sh"), "-c", script, "sh", ...sandbox];
+}
+
+/**
+ * Kills bwrap with what it has forked by then: a first process inside that was still to be let go by one that is gone
+ * would wait for that for ever.
+ */
+function endGroup({ pid }: ChildProcess): void {
+  try {
+    if (pid !== undefined) process.kill(-pid, "SIGKILL");
+  } catch {
+    // Nobody of the group is left.
+  }
 }
