@@ -21,6 +21,10 @@ const toolCall = z.object({
 
 const answerable = z.object({ id: z.string() });
 
+/** A message of another API has its calls among its contents. */
+const otherForm = z.object({ content: z.array(z.object({ type: z.string() })) });
+const OTHER_TYPES = /^tool[-_](?:use|call)$/;
+
 /** An entry that is no call, but has an id by which it can be answered. */
 export interface UnreadableCall {
   readonly id: string;
@@ -53,7 +57,14 @@ function callsOf(value: unknown, place: string): readonly (OpenAiToolCall | Unre
   if (Array.isArray(value)) return value.flatMap((item, index) => callsOf(item, `${place}[${index}] `));
   if (typeof value === "object" && value !== null) {
     if ("tool_calls" in value) return callsOf(value.tool_calls ?? [], `${place}tool_calls`);
-    if ("role" in value) return [];
+    if ("role" in value) {
+      const foreign = otherForm.safeParse(value).data?.content.find(({ type }) => OTHER_TYPES.test(type));
+      if (foreign === undefined) return [];
+      throw badUsage(
+        `Cannot read tool calls${place && ` at ${place.trim()}`}: ${foreign.type} is another API's form`,
+        FORMS,
+      );
+    }
   }
   const parsed = toolCall.safeParse(value);
   if (parsed.success) return [parsed.data];

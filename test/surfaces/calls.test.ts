@@ -117,6 +117,19 @@ describe("moor batch", () => {
     });
   });
 
+  it("does not take a message with calls in another form for one without calls", () => {
+    const message = {
+      role: "assistant",
+      content: [
+        { type: "text", text: "I" },
+        { type: "tool_use", id: "a" },
+      ],
+    };
+    expect(() => parseCalls(JSON.stringify([message]))).toThrow("at [0]: tool_use is another API's form");
+    const spoken = { role: "assistant", content: [{ type: "text", text: "I" }] };
+    expect(parseCalls(JSON.stringify([spoken, { role: "user", content: "hi" }]))).toEqual([]);
+  });
+
   const call = (id: string, name: string, args: object): object => ({
     id,
     type: "function",
