@@ -8,7 +8,7 @@ import type Dockerode from "dockerode";
 import { MoorageError } from "../../src/errors.ts";
 import type { DockerClient } from "./client.ts";
 import { type DockerContainer, inspectContainer } from "./container.ts";
-import { adoptContainer } from "./create.ts";
+import { adoptContainer, engineInfo } from "./create.ts";
 import { hasHostCgroups, type LintFinding, lintContainer } from "./lint.ts";
 import type { DockerSettings } from "./settings.ts";
 
@@ -99,7 +99,7 @@ function volumeSources(options: Readonly<Record<string, string>>): string[] {
 
 /** Null where the engine does not tell. */
 async function cgroupVersionOf(client: DockerClient): Promise<string | null> {
-  const facts: unknown = await client.call("ask about the engine", (docker) => docker.info());
+  const facts = await engineInfo(client);
   if (!(facts instanceof Object) || !("CgroupVersion" in facts)) return null;
   return String(facts.CgroupVersion);
 }

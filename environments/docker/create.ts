@@ -254,7 +254,8 @@ export async function isRootless(client: DockerClient): Promise<boolean> {
   return Array.isArray(options) && options.some((option) => String(option).includes("name=rootless"));
 }
 
-function engineInfo(client: DockerClient): Promise<unknown> {
+/** What the engine tells of itself. */
+export function engineInfo(client: DockerClient): Promise<unknown> {
   return client.call("ask about the engine", (docker) => docker.info());
 }
 

@@ -6,7 +6,7 @@ import { randomBytes } from "node:crypto";
 import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, TreeChanges, TreeOutcome, TreeWriter } from "../base.ts";
-import { foldersOn, OUR_PREFIX, parentOf } from "../tree/names.ts";
+import { foldersOn, OUR_PREFIX, parentOf, STAGE_PREFIX } from "../tree/names.ts";
 import {
   changedSince,
   judgedPaths,
@@ -26,7 +26,6 @@ import { expectationScript, type Telling, telling } from "./tree-told.ts";
 /** Contents of small files that are sent while the next ones are read, bytes: the first of them soon, then in larger pieces. */
 const SEND_FIRST_BYTES = 512 * 1024;
 const SEND_MAX_BYTES = 2 * 1024 * 1024;
-const STAGE_PREFIX = `${OUR_PREFIX}stage-`;
 /** Names of our own scripts among what is staged; no entry of a tree is called so. */
 const SCRIPT = `${OUR_PREFIX}run`;
 const REST_SCRIPT = `${OUR_PREFIX}rest`;

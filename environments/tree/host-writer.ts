@@ -22,7 +22,7 @@ import { MoorageError } from "../../src/errors.ts";
 import type { EnvironmentTree, TreeChanges, TreeOutcome, TreeWriter } from "../base.ts";
 import { judgeOwner, ownerLabel } from "../owner.ts";
 import { HostFolders } from "./host-folders.ts";
-import { byPath, OUR_PREFIX, parentOf } from "./names.ts";
+import { byPath, parentOf, STAGE_PREFIX } from "./names.ts";
 import {
   changedSince,
   judgedPaths,
@@ -35,7 +35,6 @@ import {
 
 const writeAt = promisify(write);
 const FULL: ReadonlySet<string> = new Set(["ENOSPC", "EDQUOT"]);
-const STAGE_PREFIX = `${OUR_PREFIX}stage-`;
 
 export class HostWriter implements TreeWriter {
   readonly #folders: HostFolders;

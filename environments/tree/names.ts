@@ -42,6 +42,8 @@ export function isOurs(path: string): boolean {
 
 /** How names of our own files in a tree begin. */
 export const OUR_PREFIX = ".moorage-";
+/** Folders in which a writer gathers contents until they are moved in place. */
+export const STAGE_PREFIX = `${OUR_PREFIX}stage-`;
 
 /** The folder of a path; empty for the root. */
 export function parentOf(path: string): string {
