@@ -97,7 +97,7 @@ export const OPTION_HELP: Readonly<Record<OptionName, { readonly example: string
     },
     keep: {
       example: "true",
-      does: "the environment and its background processes outlive the command; the same `id` finds them again. `moor ps` lists it; nothing but you removes it, a container with `docker rm -f`",
+      does: "the environment and its background processes outlive the command; the same `id` finds them again. `moor ps` lists it, and `moor reap ID` removes it; on local and ssh the same `id` without `keep` ends it with itself",
     },
     id: { example: "web-1", does: "a stable name, by which a kept environment is found again" },
     isolation: { example: "bubblewrap", does: "`none` (default) or `bubblewrap`" },

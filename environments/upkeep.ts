@@ -52,8 +52,13 @@ export interface Upkeep {
   check(): Promise<Health>;
   /** @throws {MoorageError} the backend's own code when it cannot be asked */
   list(): Promise<readonly RecordedEnvironment[]>;
-  /** Removes what dead owners left. @throws {MoorageError} the backend's own code when it cannot be asked */
-  reap(): Promise<readonly Removal[]>;
+  /**
+   * Removes what dead owners left.
+   *
+   * @param kept ids of environments that were to be kept, to be removed as well when their owner is dead
+   * @throws {MoorageError} the backend's own code when it cannot be asked
+   */
+  reap(kept?: readonly string[]): Promise<readonly Removal[]>;
 }
 
 export interface UpkeepOptions {
@@ -73,9 +78,9 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
         const entries = await listLocal({ stateDir });
         return entries.map((entry) => ({ ...entry, backend: "local", description: "this machine" }));
       },
-      reap: async () => {
+      reap: async (kept = []) => {
         const { reapLocal } = await import("./local/reap.ts");
-        const reaped = await reapLocal({ stateDir });
+        const reaped = await reapLocal({ stateDir, kept });
         return reaped.map(({ id, processes, survivors }) => ({
           id,
           backend: "local",
@@ -130,9 +135,9 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
           })),
         );
       },
-      reap: async () => {
+      reap: async (kept = []) => {
         const { reapDocker } = await import("./docker/index.ts");
-        const { removed, failed } = await reapDocker();
+        const { removed, failed } = await reapDocker({ kept });
         return [
           ...removed.map(({ environment, name }) => ({
             id: environment,
@@ -162,9 +167,9 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
         const entries = await listSsh({ stateDir });
         return entries.map((entry) => ({ ...entry, backend: "ssh", processes: [] }));
       },
-      reap: async () => {
+      reap: async (kept = []) => {
         const { reapSsh } = await import("./ssh/index.ts");
-        const reaped = await reapSsh({ stateDir });
+        const reaped = await reapSsh({ stateDir, kept });
         return reaped.map(({ id, description, problem }) => ({
           id,
           backend: "ssh",
@@ -182,9 +187,9 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
         const entries = await listVercel({ stateDir });
         return entries.map((entry) => ({ ...entry, backend: "vercel", workspace: null, processes: [] }));
       },
-      reap: async () => {
+      reap: async (kept = []) => {
         const { reapVercel } = await import("./vercel/index.ts");
-        const reaped = await reapVercel({ stateDir });
+        const reaped = await reapVercel({ stateDir, kept });
         return reaped.map(({ id, name, problem }) => ({
           id,
           backend: "vercel",

@@ -25,8 +25,8 @@ export interface DockerEntry {
 export interface ReapOptions {
   /** @default the one that the `docker` command would use */
   readonly endpoint?: DockerEndpoint;
-  /** Also those that were to be kept. @default false */
-  readonly includeKept?: boolean;
+  /** Ids of environments that were to be kept, to be removed as well when their owner is dead. @default none */
+  readonly kept?: readonly string[];
   /** Also those whose owner cannot be judged from here, when they are older than this, milliseconds. @default never */
   readonly unknownOlderThanMs?: number;
   /** Only says what would be removed. @default false */
@@ -76,7 +76,7 @@ export async function reapWith(client: DockerClient, options: ReapOptions = {}):
 }
 
 function isOrphan(entry: DockerEntry, options: ReapOptions): boolean {
-  if (entry.kept && !options.includeKept) return false;
+  if (entry.kept && !options.kept?.includes(entry.environment)) return false;
   if (entry.owner === "dead") return true;
   const { unknownOlderThanMs } = options;
   if (entry.owner !== "unknown" || unknownOlderThanMs === undefined) return false;

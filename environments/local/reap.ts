@@ -59,8 +59,8 @@ async function endMarked(text: string, spared: string | null): Promise<Omit<Reap
 
 export interface ReapOptions {
   readonly stateDir: string;
-  /** Kept environments of dead owners too. @default false */
-  readonly kept?: boolean;
+  /** Ids of environments that were to be kept, to be removed as well when their owner is dead. @default none */
+  readonly kept?: readonly string[];
   /** Host folders that may hold private folders of environments. */
   readonly temporaryFolders?: readonly string[];
   /** An environment that is about to begin again: its background processes and their records stay, for it to find. */
@@ -70,7 +70,7 @@ export interface ReapOptions {
 /** Ends the processes of environments whose owner died, removes their private folders and records. */
 export async function reapLocal(options: ReapOptions): Promise<readonly ReapedEnvironment[]> {
   const dead = (await readRecords(options.stateDir)).filter(
-    (record: LocalRecord) => isOrphan(record) && (options.kept || !record.keep),
+    (record: LocalRecord) => isOrphan(record) && (!record.keep || options.kept?.includes(record.id)),
   );
   const reaped: ReapedEnvironment[] = [];
   for (const record of dead) {

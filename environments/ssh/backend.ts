@@ -26,6 +26,8 @@ export interface SshRecording {
   readonly stateDir: string;
   readonly id?: string;
   readonly keep?: boolean;
+  /** Ids of kept environments of dead owners that a start ends too. @default none */
+  readonly endKept?: readonly string[];
 }
 
 export class SshBackend implements ShellBackend {
@@ -225,9 +227,9 @@ export class SshBackend implements ShellBackend {
   /** Ends what environments of dead owners left on this host. One that cannot be ended is kept on record. */
   async #endOrphans(): Promise<void> {
     if (!this.#recording) return;
-    const { stateDir } = this.#recording;
+    const { stateDir, endKept } = this.#recording;
     const { host, user = null, port = null } = this.#options;
-    const here = (await readOrphans(stateDir)).filter(
+    const here = (await readOrphans(stateDir, endKept)).filter(
       (record) => record.host === host && record.user === user && record.port === port,
     );
     if (here.length === 0) return;

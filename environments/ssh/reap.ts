@@ -36,20 +36,26 @@ export interface ReapedSsh {
   readonly problem: string | null;
 }
 
+export interface ReapOptions {
+  readonly stateDir: string;
+  /** Ids of environments that were to be kept, to be removed as well when their owner is dead. @default none */
+  readonly kept?: readonly string[];
+}
+
 /**
  * Connects to the host of each orphan and ends its processes.
  *
  * @param connection how to connect, beside what the records name
  */
 export async function reapSsh(
-  options: { readonly stateDir: string },
+  { stateDir, kept = [] }: ReapOptions,
   connection: Omit<SshOptions, "host" | "user" | "port" | "workspace"> = {},
 ): Promise<readonly ReapedSsh[]> {
   const reaped: ReapedSsh[] = [];
-  for (const record of await readOrphans(options.stateDir)) {
+  for (const record of await readOrphans(stateDir, kept)) {
     const { id, host, user, port } = record;
     let problem: string | null = null;
-    const backend = new SshBackend({ ...connection, host, user, port }, { stateDir: options.stateDir });
+    const backend = new SshBackend({ ...connection, host, user, port }, { stateDir, endKept: kept });
     try {
       // A start ends what the orphans of that host left.
       await backend.start(() => {});

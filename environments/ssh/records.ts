@@ -18,9 +18,16 @@ export type SshRecord = z.output<typeof Record>;
 
 export const { write: writeRecord, remove: removeRecord, read: readRecords } = recordsOf("ssh", Record);
 
-/** Records whose owner is gone for certain and that were not meant to stay. */
-export async function readOrphans(stateDir: string): Promise<readonly SshRecord[]> {
+/**
+ * Records whose owner is gone for certain and that were not meant to stay.
+ *
+ * @param kept ids of those that were, and are to go all the same
+ */
+export async function readOrphans(
+  stateDir: string,
+  kept: readonly string[] = [],
+): Promise<readonly SshRecord[]> {
   return (await readRecords(stateDir)).filter(
-    ({ owner, keep }) => !keep && judgeOwner(owner, false) === "dead",
+    ({ id, owner, keep }) => (!keep || kept.includes(id)) && judgeOwner(owner, false) === "dead",
   );
 }

@@ -189,7 +189,7 @@ export class VercelBackend implements ScriptBackend {
     const account = new Account(this.#options.baseUrl ?? null, credentials, this.#sweeping.signal);
     try {
       const records = stateDir === undefined ? [] : await readRecords(stateDir);
-      await reapAccount(account, records, stateDir);
+      await reapAccount(account, records, { stateDir });
     } catch {
       // What cannot be removed now is removed by a later start or `moor reap`; it is no reason to fail this one.
     }

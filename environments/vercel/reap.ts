@@ -28,6 +28,11 @@ export interface VercelUpkeepOptions {
   readonly env?: Readonly<Record<string, string | undefined>>;
 }
 
+export interface ReapOptions extends VercelUpkeepOptions {
+  /** Ids of environments that were to be kept, to be removed as well when their owner is dead. @default none */
+  readonly kept?: readonly string[];
+}
+
 export interface ReapedVercel {
   readonly id: string;
   readonly name: string;
@@ -162,18 +167,18 @@ export async function listVercel(options: VercelUpkeepOptions): Promise<readonly
  *
  * @throws {MoorageError} VERCEL_REFUSED, ENVIRONMENT_UNAVAILABLE when a server cannot be asked and no record names it
  */
-export async function reapVercel(options: VercelUpkeepOptions): Promise<readonly ReapedVercel[]> {
+export async function reapVercel(options: ReapOptions): Promise<readonly ReapedVercel[]> {
   const records = await readRecords(options.stateDir);
   const { accounts, unasked } = accountsOf(records, options.env ?? process.env);
   const reaped: ReapedVercel[] = unasked
-    .filter(({ record }) => isDue(record))
+    .filter(({ record }) => isDue(record, options.kept))
     .map(({ record: { id, name }, why }) => ({ id, name, problem: why }));
-  for (const account of accounts) reaped.push(...(await reapAccount(account, records, options.stateDir)));
+  for (const account of accounts) reaped.push(...(await reapAccount(account, records, options)));
   return reaped;
 }
 
-function isDue({ keep, owner }: VercelRecord): boolean {
-  return !keep && judgeOwner(owner, false) === "dead";
+function isDue({ id, keep, owner }: VercelRecord, kept: readonly string[] = []): boolean {
+  return (!keep || kept.includes(id)) && judgeOwner(owner, false) === "dead";
 }
 
 /**
@@ -184,13 +189,16 @@ function isDue({ keep, owner }: VercelRecord): boolean {
 export async function reapAccount(
   account: Account,
   records: readonly VercelRecord[],
-  stateDir: string | undefined,
+  { stateDir, kept = [] }: { readonly stateDir?: string | undefined; readonly kept?: readonly string[] },
 ): Promise<readonly ReapedVercel[]> {
-  const due = records.filter((record) => account.holds(record) && isDue(record));
+  const due = records.filter((record) => account.holds(record) && isDue(record, kept));
   const known = due.map(({ id, name }) => ({ id, name }));
   const reaped: ReapedVercel[] = [];
   try {
-    const tagged = (await account.list(false)).filter(({ owner }) => owner === "dead");
+    const asked = kept.length === 0 ? [] : await account.list(true);
+    const tagged = [...(await account.list(false)), ...asked.filter(({ id }) => kept.includes(id))].filter(
+      ({ owner }) => owner === "dead",
+    );
     known.push(...tagged.filter(({ name }) => !due.some((record) => record.name === name)));
     // What no tag calls ours, or another owner's by now, is left alone: only its record goes.
     const removable = new Set(tagged.map(({ name }) => name));

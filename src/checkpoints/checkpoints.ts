@@ -1,6 +1,6 @@
 /** Checkpoints of the workspaces of one runtime: taken, listed, compared and restored. */
 import type { BaseEnvironment } from "../../environments/base.ts";
-import { byPath, showName } from "../../environments/tree/names.ts";
+import { byPath, isUnder, showName } from "../../environments/tree/names.ts";
 import { isMoorageError, MoorageError } from "../errors.ts";
 import { limits } from "../limits.ts";
 import { type Moment, momentOf } from "./moment.ts";
@@ -168,7 +168,8 @@ export class Checkpoints implements AsyncDisposable {
   /**
    * A unified difference from the checkpoint to the present.
    *
-   * @throws {MoorageError} INVALID_ARGUMENTS, also for a checkpoint of another place; CHECKPOINT_MISSING
+   * @throws {MoorageError} INVALID_ARGUMENTS, also for a checkpoint of another place and for a path that it knows nothing
+   * of; CHECKPOINT_MISSING
    */
   async diff(
     id: string,
@@ -188,8 +189,8 @@ export class Checkpoints implements AsyncDisposable {
   /**
    * Makes the workspace what it was. The present is checkpointed first, and `undo` names that checkpoint.
    *
-   * @throws {MoorageError} INVALID_ARGUMENTS, also for a checkpoint of another place; CHECKPOINT_MISSING, and what keeps
-   * the present from being saved: then nothing is changed
+   * @throws {MoorageError} INVALID_ARGUMENTS, also for a checkpoint of another place and for a path that it knows nothing
+   * of; CHECKPOINT_MISSING, and what keeps the present from being saved: then nothing is changed
    */
   async restore(
     id: string,
@@ -298,7 +299,13 @@ export class Checkpoints implements AsyncDisposable {
         plain === environment.workspace
           ? place.root
           : plain.replace(`${environment.workspace}/`, `${place.root}/`);
-      return real === place.root ? "" : relativeTo(place, real);
+      const asked = real === place.root ? "" : relativeTo(place, real);
+      if (asked !== "" && !isKnown(asked, moment, present)) {
+        throw new MoorageError("INVALID_ARGUMENTS", `The checkpoint knows nothing of "${path}"`, {
+          suggestion: "`moor checkpoints show` lists its paths; they are relative to the workspace.",
+        });
+      }
+      return asked;
     });
     return planRestore(moment, present, { ...(asked && { paths: asked }), removeOthers, isElsewhere });
   }
@@ -412,6 +419,13 @@ async function once<Value>(take: () => Promise<Value>): Promise<Value> {
 
 function isGone(error: unknown): boolean {
   return isMoorageError(error, "INTERNAL") && /contents are gone/.test(error.message);
+}
+
+/** Whether a moment can say what was, or was not, at a path or in it. */
+function isKnown(path: string, moment: Moment, present: ReadonlyMap<string, PathState>): boolean {
+  const knows = (paths: ReadonlyMap<string, unknown>) =>
+    paths.has(path) || [...paths.keys()].some((each) => isUnder(each, path));
+  return knows(moment.states) || knows(moment.foreign) || (moment.whole && knows(present));
 }
 
 /** A checkpoint that was asked for by a reason. */

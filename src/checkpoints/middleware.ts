@@ -95,8 +95,8 @@ async function attempt(
   paths?: readonly string[],
   onlyOutside = false,
 ): Promise<Attempt> {
-  const { tool, callId } = call;
-  const reason = `before ${tool.name}`;
+  const { callId } = call;
+  const reason = reasonOf(call, paths);
   if (paths?.length === 0) return { taken: null, note: null };
   try {
     if (paths) {
@@ -113,6 +113,19 @@ async function attempt(
     const text = error instanceof Error ? error.message : String(error);
     return { taken: null, note: /^No checkpoint/.test(text) ? text : `No checkpoint was taken: ${text}` };
   }
+}
+
+/** Characters of a command or of a path in a checkpoint's reason: a line of a list has room for them. */
+const SUBJECT_MAX = 60;
+
+/** `before terminal: rm -rf build`, by which a person finds the call to undo. */
+function reasonOf({ tool, ...call }: CallInProgress, paths: readonly string[] = []): string {
+  const [first = "", ...others] = paths;
+  const subject = tool.command?.(call.arguments) ?? first;
+  const line = subject.trim().replaceAll(/[\p{Cc}\u2028\u2029]+/gu, " ");
+  const shown = line.length > SUBJECT_MAX ? `${line.slice(0, SUBJECT_MAX).toWellFormed()}...` : line;
+  const more = others.length === 0 ? "" : ` and ${others.length} more`;
+  return `before ${tool.name}${shown === "" ? "" : `: ${shown}${more}`}`;
 }
 
 /** Adds what the tool's own output has room for: clients check outputs by their schema. */

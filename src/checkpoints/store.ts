@@ -39,7 +39,7 @@ export interface CheckpointInfo {
   readonly createdAt: string;
   /** `files`: only the paths that a call names. `tree`: the whole workspace. */
   readonly scope: "files" | "tree";
-  /** Why: `before write_file`, `before restore`, or what a person said. */
+  /** Why: `before write_file: src/a.ts`, `before restore of cp-…`, or what a person said. */
   readonly reason: string;
   readonly callId: string | null;
   readonly origin: CheckpointOrigin;

@@ -11,7 +11,7 @@ import type { PathState, Skipped, States } from "./states.ts";
 import type { CheckpointStore, ScanMemory, StoredCheckpoint } from "./store.ts";
 
 export interface TakeOptions {
-  /** `before write_file`; null only looks, and enters nothing. */
+  /** `before write_file: src/a.ts`; null only looks, and enters nothing. */
   readonly reason: string | null;
   readonly callId?: string | null;
   /** Files beyond this are left out, bytes. @default limits.checkpointFileMaxBytes */

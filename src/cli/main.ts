@@ -21,7 +21,7 @@ async function run(words: readonly string[]): Promise<number> {
     exitCode = code;
   });
   try {
-    await program.parseAsync(words, { from: "user" });
+    await program.parseAsync(asHelp(words), { from: "user" });
     return exitCode;
   } catch (error) {
     const failure = usageError(error, program);
@@ -30,4 +30,10 @@ async function run(words: readonly string[]): Promise<number> {
     printFailure(failure, { json: wantsJson(program) });
     return EXIT.ours;
   }
+}
+
+/** `help sync push` as `sync push --help`: the parser's own command looks at one word. */
+function asHelp(words: readonly string[]): readonly string[] {
+  const [first, ...rest] = words;
+  return first === "help" && rest.length > 1 ? [...rest, "--help"] : words;
 }

@@ -76,7 +76,7 @@ export function createProgram(finish: (exitCode: number) => void): Command {
     .usage("COMMAND [OPTIONS]")
     .version(version(), "-V, --version", "print the version")
     .helpOption("-h, --help", "print this help, or that of a command")
-    .helpCommand("help [COMMAND]", "print the help of a command")
+    .helpCommand("help [COMMAND...]", "print the help of a command")
     .enablePositionalOptions()
     .exitOverride()
     .configureHelp({ sortSubcommands: false, showGlobalOptions: false })
@@ -254,13 +254,14 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
     .command("reap")
     .summary("remove what dead owners left behind")
     .description(
-      "Removes containers, processes and files whose owner, a moor or another program with this library, has died without cleaning up. What a living owner has stays. Ends with 1 when something could not be removed.",
+      "Removes containers, processes and files whose owner, a moor or another program with this library, has died without cleaning up. What a living owner has stays, and so does what was made with `keep`, unless it is named. Ends with 1 when something could not be removed.",
     )
+    .argument("[ids...]", "also remove these environments, which were to be kept; `moor ps` lists them")
     .addOption(json("print what was removed as one JSON object"))
     .addHelpText("after", example("moor reap", "After a crash, or a kill -9."))
-    .action(async (options: JsonOption) => {
+    .action(async (ids: string[], options: JsonOption) => {
       const { reap } = await import("./reap.ts");
-      finish(await reap(options));
+      finish(await reap(ids, options));
     });
 
   tools(program.command("doctor"))
@@ -318,7 +319,7 @@ function addSync(program: Command, finish: (exitCode: number) => void): void {
   } as const;
   // The keys of a constant object.
   for (const action of Object.keys(words) as (keyof typeof words)[]) {
-    common(sync.command(action))
+    place(sync.command(action))
       .description(words[action])
       .argument("[folder]", "folder of this host", ".")
       .addOption(json("print the outcome as one JSON object"))
@@ -331,7 +332,7 @@ function addSync(program: Command, finish: (exitCode: number) => void): void {
         finish(await syncFolder(action, folder, options));
       });
   }
-  common(sync.command("watch"))
+  place(sync.command("watch"))
     .description("Mirrors both ways again and again, until a signal ends it.")
     .argument("[folder]", "folder of this host", ".")
     .addOption(json("print what each run did as a JSON object on a line of its own"))
@@ -516,6 +517,19 @@ function names(command: Command): string {
 }
 
 function common(command: Command): Command {
+  return environmentOptions(command, (sync) => sync);
+}
+
+/** For a command that takes the folder to mirror as its argument: `--sync` is understood, to be told that. */
+function place(command: Command): Command {
+  return environmentOptions(command, (sync) => sync.hideHelp());
+}
+
+function environmentOptions(command: Command, asShown: (sync: Option) => Option): Command {
+  const sync = new Option(
+    "--sync <folder>",
+    "copy this folder of the host into the workspace first, and changes both ways at the end",
+  ).argParser(folder);
   return command
     .option("-e, --environment <spec>", "where it runs; see `moor --help`; repeatable as NAME=SPEC", collect)
     .option(
@@ -523,11 +537,7 @@ function common(command: Command): Command {
       "folder of this host to work on: run there, or mounted into the container",
       folder,
     )
-    .option(
-      "--sync <folder>",
-      "copy this folder of the host into the workspace first, and changes both ways at the end",
-      folder,
-    )
+    .addOption(asShown(sync))
     .option("--config <file>", "read named environments and defaults from this file (moorage.yaml)");
 }
 

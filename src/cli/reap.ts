@@ -6,12 +6,13 @@ import { EXIT } from "./exit.ts";
 import { printJson, printLine, printText } from "./output.ts";
 import type { JsonOption } from "./program.ts";
 
-export async function reap({ json }: JsonOption): Promise<number> {
+/** @param ids of environments that were to be kept and are to go too */
+export async function reap(ids: readonly string[], { json }: JsonOption): Promise<number> {
   const removals: Removal[] = [];
   let allAsked = true;
   for (const each of upkeep({ stateDir: stateDir() })) {
     try {
-      removals.push(...(await each.reap()));
+      removals.push(...(await each.reap(ids)));
     } catch (error) {
       allAsked = false;
       printLine(
@@ -19,11 +20,16 @@ export async function reap({ json }: JsonOption): Promise<number> {
       );
     }
   }
+  const found = new Set(removals.map(({ id }) => id));
+  const missed = ids.filter((id) => !found.has(id));
   const left = removals.flatMap((removal) => removal.left);
   if (json) printJson({ reaped: removals });
   else print(removals, allAsked);
   for (const what of left) printLine(`moor: CLEANUP_FAILED: Cannot remove ${what}`);
-  return left.length === 0 ? EXIT.ok : EXIT.failed;
+  for (const id of missed) {
+    printLine(`moor: Not removed: "${id}" is no environment without a living owner; \`moor ps\` lists them`);
+  }
+  return left.length === 0 && missed.length === 0 ? EXIT.ok : EXIT.failed;
 }
 
 function print(removals: readonly Removal[], allAsked: boolean): void {

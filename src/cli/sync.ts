@@ -46,14 +46,19 @@ export async function syncAround(
 ): Promise<void> {
   const report = await moorage.sync(folder, { direction, ...shown(view) });
   view.clear();
-  remark(report);
+  remark(report, toldAround);
+  // Whoever ran a command elsewhere learns what that did to their folder.
+  if (report.pulled.length > 0) printLine(`moor: Changed in ${folder}: ${listed(report.pulled)}`);
 }
+
+/** What was told of the folder of `--sync`: both runs around a command find the same. */
+const toldAround = new Set<string>();
 
 /** Mirrors all along, beside a command that lasts. */
 export function syncAlong(moorage: Moorage, folder: string): ReturnType<Moorage["watchFolder"]> {
   return moorage.watchFolder(folder, {
     direction: "both",
-    onReport: remark,
+    onReport: (report) => remark(report, toldAround),
     onFailure: (error) => {
       printLine(`moor: Not mirrored: ${error instanceof Error ? error.message : String(error)}`);
     },
@@ -95,17 +100,23 @@ function print(report: Report): void {
   remark(report);
 }
 
-/** Reasons that hold for many paths are told once. */
+/** Of many paths these are named. */
 const TOLD_PATHS = 5;
 
-function remark({ conflicts, skipped }: Report): void {
+function listed(paths: readonly string[]): string {
+  const more = paths.length > TOLD_PATHS ? ` and ${paths.length - TOLD_PATHS} more` : "";
+  return `${paths.slice(0, TOLD_PATHS).join(", ")}${more}`;
+}
+
+/** @param told lines that need not be said again, and what is said */
+function remark({ conflicts, skipped }: Report, told = new Set<string>()): void {
   for (const { path, copy } of conflicts) {
     const where = copy === null ? "" : `; the environment's content is in ${copy}`;
     printLine(`moor: Changed on both sides: ${path}${where}`);
   }
   for (const [reason, entries] of Map.groupBy(skipped, (each) => each.reason)) {
-    const names = entries.slice(0, TOLD_PATHS).map(({ path }) => path || ".");
-    const more = entries.length > TOLD_PATHS ? ` and ${entries.length - TOLD_PATHS} more` : "";
-    printLine(`moor: Not mirrored, ${reason}: ${names.join(", ")}${more}`);
+    const line = `moor: Not mirrored, ${reason}: ${listed(entries.map(({ path }) => path || "."))}`;
+    if (!told.has(line)) printLine(line);
+    told.add(line);
   }
 }

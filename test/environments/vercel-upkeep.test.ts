@@ -10,6 +10,7 @@ import {
   listVercel,
   reapVercel,
 } from "../../environments/vercel/index.ts";
+import { Account, reapAccount } from "../../environments/vercel/reap.ts";
 import { VERCEL_TAGS } from "../../environments/vercel/tags.ts";
 import { CREDENTIALS, type Served, serveLocal } from "../serve/served.ts";
 import { moor, outcome, privateHome, startMoor } from "../surfaces/moor.ts";
@@ -127,6 +128,11 @@ describe("a start", () => {
     await expect
       .poll(async () => (await sandboxesOf("left-")).toSorted(), { timeout: 30_000 })
       .toEqual(["left-kept", "left-live", "left-taken"]);
+    const account = new Account(`${served.address}/api`, CREDENTIALS);
+    expect(await reapAccount(account, [], { kept: ["left-kept", "left-live"] })).toEqual([
+      { id: "left-kept", name: "left-kept", problem: null },
+    ]);
+    expect((await sandboxesOf("left-")).toSorted()).toEqual(["left-live", "left-taken"]);
     for (const name of await sandboxesOf("left-")) {
       await (await Sandbox.get({ ...served.client, name, resume: false })).delete();
     }

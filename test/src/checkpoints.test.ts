@@ -71,8 +71,8 @@ describe("checkpoints", () => {
     expect(
       (await f.moorage.checkpoints.list()).map(({ scope, reason, paths }) => ({ scope, reason, paths })),
     ).toEqual([
-      { scope: "files", reason: "before patch", paths: 1 },
-      { scope: "files", reason: "before write_file", paths: 1 },
+      { scope: "files", reason: "before patch: a", paths: 1 },
+      { scope: "files", reason: "before write_file: a", paths: 1 },
     ]);
     expect(await f.restore(patched.checkpoint)).toMatchObject({ restored: ["a"], removed: [], failed: [] });
     expect(readFileSync(f.at("a"), "utf8")).toBe("new\n");
@@ -97,6 +97,19 @@ describe("checkpoints", () => {
     expect(report.failed).toEqual([]);
     expect(report.others).toEqual([]);
     expect(picture(f.workspace)).toEqual(before);
+  });
+
+  it("the list says which command it was, on one line, and what is asked for in vain is refused", async () => {
+    await using f = await fixture();
+    writeFileSync(f.at("a"), "a");
+    const { checkpoint } = await f.call("terminal", { command: `rm a\n\t\x1b[2J # ${"é".repeat(80)}` });
+    const [listed] = await f.moorage.checkpoints.list();
+    expect(listed?.reason).toBe(`before terminal: rm a [2J # ${"é".repeat(49)}...`);
+    await expect(f.restore(checkpoint, { paths: ["nosuch"] })).rejects.toMatchObject({
+      code: "INVALID_ARGUMENTS",
+      message: 'The checkpoint knows nothing of "nosuch"',
+    });
+    expect(await f.restore(checkpoint, { paths: ["a"] })).toMatchObject({ restored: ["a"] });
   });
 
   it("readers cost no checkpoint, everything else one of the tree", async () => {
@@ -466,7 +479,7 @@ describe("checkpoints", () => {
     await using g = await fixture({}, { workspace: link, stateDir: f.stateDir });
     const found = await g.moorage.checkpoints.list(g.moorage.environment());
     expect(found.map(({ place, reason }) => ({ place, reason }))).toEqual([
-      { place: `host:${f.workspace}`, reason: "before write_file" },
+      { place: `host:${f.workspace}`, reason: "before write_file: sub/a" },
     ]);
   });
 

@@ -34,6 +34,26 @@ describe("moor ps and moor reap on this machine", () => {
     expect(await list()).toEqual([]);
   });
 
+  it("keep what was to be kept until it is named", async () => {
+    const env = { ...privateHome(), ...NO_ENGINE };
+    const sleep = uniqueSleep();
+    const start = JSON.stringify({ command: sleep, background: true });
+    const kept = ["call", "terminal", start, "-e", "local?keep&id=kept-by-name"];
+    expect(await moor(kept, { env })).toMatchObject({ exitCode: 0 });
+    await moor(["reap"], { env });
+    expect(pidsOf(sleep)).toHaveLength(1);
+    expect((await moor(["ps"], { env })).stdout).toMatch(/^kept-by-name {2}local +kept /m);
+
+    const asked = await moor(["reap", "kept-by-name", "nobody"], { env });
+    expect(asked).toMatchObject({
+      exitCode: 1,
+      stdout: expect.stringMatching(/^kept-by-name {2}local {2}process /),
+    });
+    expect(asked.stderr).toContain('Not removed: "nobody" is no environment without a living owner');
+    expect(pidsOf(sleep)).toEqual([]);
+    expect((await moor(["ps"], { env })).stdout).toBe("");
+  });
+
   it("are content with a machine on which nothing was ever started", async () => {
     const env = { ...privateHome(), ...NO_ENGINE };
     expect(await moor(["ps"], { env })).toMatchObject({ exitCode: 0, stdout: "" });

@@ -54,6 +54,15 @@ describe("words of the command line", () => {
     expect(rest[0]).toContain(hint);
   });
 
+  it("of a group's command have its own help", async () => {
+    const [asked, own] = [await moor(["help", "sync", "push"]), await moor(["sync", "push", "--help"])];
+    expect(asked).toEqual(own);
+    expect(asked).toMatchObject({ exitCode: 0, stdout: expect.stringContaining("moor sync push") });
+    expect(asked.stdout).not.toContain("--sync");
+    const refused = await moor(["sync", "push", "--sync", ".", "-e", "local"]);
+    expect(refused.stderr).toContain("Name the folder as an argument.");
+  });
+
   it("are answered in JSON too when JSON was asked for", async () => {
     const { exitCode, stdout, stderr } = await moor(["exec", "--json", "--", "ls"]);
     expect(exitCode).toBe(125);

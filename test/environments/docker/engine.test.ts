@@ -424,7 +424,7 @@ describe("reapDocker()", () => {
           [LABELS.createdAt]: "2026-01-01",
         }),
         entry("made-from-a-committed-image", { [LABELS.owner]: gone, [LABELS.container]: "orphan" }),
-        entry("kept", { [LABELS.owner]: gone, [LABELS.keep]: "true" }),
+        entry("kept", { [LABELS.owner]: gone, [LABELS.keep]: "true", [LABELS.environment]: "e" }),
         entry("mine", { [LABELS.owner]: ownerLabel() }),
       ],
     }));
@@ -448,7 +448,7 @@ describe("reapDocker()", () => {
       },
     ]);
     expect(report.failed.map(({ entry: { name } }) => name)).toEqual(["stuck"]);
-    const all = await reapDocker({ endpoint, includeKept: true, unknownOlderThanMs: 0, dryRun: true });
+    const all = await reapDocker({ endpoint, kept: ["e"], unknownOlderThanMs: 0, dryRun: true });
     expect(all.removed.map(({ name }) => name)).toEqual(["stuck", "orphan", "kept"]);
     expect((await listDocker({ endpoint })).map(({ name, owner }) => [name, owner])).toEqual([
       ["foreign", "unknown"],

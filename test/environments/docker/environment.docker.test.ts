@@ -501,6 +501,10 @@ describeWithEngine("orphans", () => {
     const third = make({ id, keep: true });
     expect((await third.environment.exec("cat file")).output).toBe("here\n");
     await third.environment.stop();
+    // Its owner lives still.
+    expect((await reapDocker({ kept: [id] })).removed.map(({ containerId }) => containerId)).not.toContain(
+      containerId,
+    );
     await docker.getContainer(containerId).remove({ force: true });
   });
 });

@@ -4,7 +4,7 @@ import { once } from "node:events";
 import { readdirSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { listSsh } from "../../../environments/ssh/index.ts";
+import { listSsh, reapSsh } from "../../../environments/ssh/index.ts";
 import { makePlace } from "./places.ts";
 import { canRun, processesWith, sshdObstacle, uniqueSeconds, until } from "./sshd.ts";
 
@@ -167,7 +167,10 @@ describe.runIf(canRun("ssh limits", sshdObstacle()))("a server", () => {
 });
 
 describe.runIf(canRun("ssh orphans", sshdObstacle()))("an orchestrator", () => {
-  it("that was killed leaves nothing running for longer than until the next start", async () => {
+  it.each([
+    ["leaves nothing running for longer than until the next start", false],
+    ["and was to be kept leaves what runs until it is named", true],
+  ])("that was killed %s", async (_, keep) => {
     await using place = await makePlace();
     const seconds = uniqueSeconds();
     const stateDir = join(place.folder, "state");
@@ -180,6 +183,8 @@ describe.runIf(canRun("ssh orphans", sshdObstacle()))("an orchestrator", () => {
       identityFiles: [place.key],
       knownHostsFiles: [place.knownHosts],
       stateDir,
+      id: "left",
+      keep,
     };
     const program = `
       import { createSshEnvironment } from ${JSON.stringify(join(import.meta.dirname, "../../../environments/ssh/index.ts"))};
@@ -194,6 +199,19 @@ describe.runIf(canRun("ssh orphans", sshdObstacle()))("an orchestrator", () => {
     expect((await listSsh({ stateDir })).map(({ owner }) => owner)).toEqual(["dead"]);
     const environment = place.make();
     await environment.start();
+    if (keep) {
+      expect(processesWith(`sleep\0${seconds}`)).toHaveLength(1);
+      const connection = {
+        configFile: null,
+        agent: null,
+        identityFiles: [place.key],
+        knownHostsFiles: [place.knownHosts],
+      };
+      expect(await reapSsh({ stateDir, kept: ["other"] }, connection)).toEqual([]);
+      expect(await reapSsh({ stateDir, kept: ["left"] }, connection)).toMatchObject([
+        { id: "left", problem: null },
+      ]);
+    }
     expect(processesWith(`sleep\0${seconds}`)).toEqual([]);
     expect((await listSsh({ stateDir })).map(({ id, owner }) => ({ id, owner }))).toEqual([
       { id: environment.id, owner: "self" },
