@@ -56,6 +56,8 @@ export interface PlaceBackend {
    * them out as long as nothing else is in them. @default none
    */
   placeholders?(): Promise<readonly string[]>;
+  /** Absolute paths that nothing inside can change, or make anything in: so that a refusal says why. @default none */
+  protectedPaths?(): readonly string[];
   /** Changes the egress policy of a living place. Missing where none can change. @see BaseEnvironment.setEgress */
   setEgress?(policy: EgressPolicy): void | Promise<void>;
   /** What its egress policy decided so far; null where there is none. */

@@ -140,7 +140,10 @@ class ShellEnvironment extends BaseEnvironment {
       facts: () => this.#requireFacts(),
       environmentId: this.id,
     });
-    this.files = createFiles(this.#system, { workspace: () => this.workspace });
+    this.files = createFiles(this.#system, {
+      workspace: () => this.workspace,
+      protectedPaths: () => backend.protectedPaths?.() ?? [],
+    });
     this.tree = createTree(this.#system, {
       id: this.id,
       workspace: () => this.workspace,

@@ -1,5 +1,5 @@
 /** Runs one function of the file library and turns its failures into errors that name the caller's path. */
-import type { ErrorCode, MoorageError } from "../../src/errors.ts";
+import { type ErrorCode, MoorageError } from "../../src/errors.ts";
 import { absolutePath, fileError, withoutDots } from "./file-path.ts";
 import { quote } from "./quote.ts";
 import type { SystemRunOptions, SystemShell } from "./stream.ts";
@@ -8,6 +8,8 @@ import type { SystemRunOptions, SystemShell } from "./stream.ts";
 export interface FileContext {
   readonly system: SystemShell;
   readonly workspace: () => string;
+  /** What nobody inside can change, absolute. */
+  readonly protectedPaths: () => readonly string[];
   /** Resolves when home and workspace are known, which they are once anything has run. */
   readonly ready: () => Promise<void>;
 }
@@ -54,7 +56,41 @@ async function runAbsolute(context: FileContext, request: FileRun, absolute: str
     const plain = withoutDots(detail);
     if (plain !== absolute) return runAbsolute(context, request, plain);
   }
-  throw failure(request, code, detail, stderr);
+  const error = failure(request, code, detail, stderr);
+  throw isProtected(context, request, absolute, error) ? refusal(request) : error;
+}
+
+/** What a change of a protected part fails with, by its kind and that of what holds its place. */
+const CLOSED: ReadonlySet<ErrorCode> = new Set([
+  "FILE_PERMISSION",
+  "FILE_IS_DIRECTORY",
+  "FILE_EXISTS",
+  "NOT_A_DIRECTORY",
+]);
+const LOOKS: ReadonlySet<string> = new Set(["read", "stat", "list", "resolve"]);
+
+/** Whether a change failed because its path, or the one it leads to, is protected. */
+function isProtected(
+  context: FileContext,
+  { verb, args }: FileRun,
+  absolute: string,
+  { code }: MoorageError,
+): boolean {
+  if (!CLOSED.has(code) || LOOKS.has(verb)) return false;
+  return [absolute, ...args].some((path) =>
+    context.protectedPaths().some((part) => path === part || String(path).startsWith(`${part}/`)),
+  );
+}
+
+function refusal({ verb, path, to }: FileRun): MoorageError {
+  const reason = "it is a protected part of the workspace, which programs outside of the sandbox act upon";
+  const { message, details } = fileError("PATH_DENIED", verb, path, reason, {
+    ...(to !== undefined && { to }),
+  });
+  return new MoorageError("PATH_DENIED", message, {
+    details,
+    suggestion: "Leave it as it is, and tell the person what should be changed there.",
+  });
 }
 
 /** Failures that the library tells by name. */

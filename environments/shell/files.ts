@@ -19,12 +19,17 @@ export { FILE_LIBRARY } from "./file-library.ts";
  * replaced file are not kept. A file that was opened before a write goes on showing the old content.
  *
  * @param facts.workspace where relative paths start; asked at each call
+ * @param facts.protectedPaths what nobody inside can change, asked when a change failed. @default nothing
  */
-export function createFiles(system: SystemShell, facts: { workspace: () => string }): EnvironmentFiles {
+export function createFiles(
+  system: SystemShell,
+  facts: { workspace: () => string; protectedPaths?: () => readonly string[] },
+): EnvironmentFiles {
   let ready: Promise<void> | null = null;
   const context: FileContext = {
     system,
     workspace: facts.workspace,
+    protectedPaths: facts.protectedPaths ?? (() => []),
     ready: () => {
       ready ??= system.run(":", { repeatable: true }).then(
         () => undefined,

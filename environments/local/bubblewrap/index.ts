@@ -76,6 +76,7 @@ class BubblewrapBackend implements ShellBackend {
   #gate: EgressGate | null = null;
   #sandbox: Sandbox | null = null;
   #placeholders: readonly string[] = [];
+  #protected: readonly string[] = [];
 
   constructor(options: BubblewrapOptions, id: () => string) {
     if (options.keep) {
@@ -107,6 +108,10 @@ class BubblewrapBackend implements ShellBackend {
 
   placeholders(): Promise<readonly string[]> {
     return knownPlaceholders(this.#options.stateDir);
+  }
+
+  protectedPaths(): readonly string[] {
+    return this.#protected;
   }
 
   async stop(): Promise<void> {
@@ -201,6 +206,7 @@ class BubblewrapBackend implements ShellBackend {
     try {
       const claimed = await claimedPlaceholders(stateDir, this.#id());
       const protection = protect(this.workspace, claimed);
+      this.#protected = protection.closed;
       const own = [...protection.placeholders, ...protection.held.filter((path) => claimed.has(path))];
       this.#placeholders = [...new Set([...this.#placeholders, ...own])];
       await writeRecord(stateDir, {

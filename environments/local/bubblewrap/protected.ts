@@ -38,6 +38,8 @@ export interface Protection {
   readonly placeholders: readonly string[];
   /** All parts that are held, those that were there included. */
   readonly held: readonly string[];
+  /** Those of them that are read-only as a whole. */
+  readonly closed: readonly string[];
 }
 
 /**
@@ -75,7 +77,7 @@ export function protect(workspace: string, claimed: ReadonlySet<string>): Protec
     held.push(path);
     argv.push(open ? "--bind" : "--ro-bind", path, path);
   }
-  return { argv, placeholders, held };
+  return { argv, placeholders, held, closed: [...closed].map((name) => join(workspace, name)) };
 }
 
 /** Each once, a folder before what is in it. */

@@ -204,6 +204,26 @@ suite(`the file system of a bubblewrap sandbox${note}`, () => {
     expect((await readdir(workspace)).sort()).toEqual([".git", "a", "deep", "shared.config", "tools"]);
   });
 
+  it("says of a write to a protected part that it is one", async () => {
+    const { environment } = await make();
+    const files = { ".mcp.json": "x", ".vscode/settings.json": "{}", ".git/hooks/pre-commit": "" };
+    for (const [path, text] of Object.entries(files)) {
+      await expect(environment.files.writeFile(path, text)).rejects.toMatchObject({
+        code: "PATH_DENIED",
+        message: expect.stringContaining(`Cannot write "${path}": it is a protected part of the workspace`),
+      });
+    }
+    await environment.files.writeFile("own", "1");
+    await expect(environment.files.rename("own", ".git/config")).rejects.toMatchObject({
+      code: "PATH_DENIED",
+    });
+    await expect(environment.files.remove(".idea", { recursive: true })).rejects.toMatchObject({
+      code: "PATH_DENIED",
+    });
+    await expect(environment.files.mkdir("own")).rejects.toMatchObject({ code: "FILE_EXISTS" });
+    await expect(environment.files.readFile(".idea")).rejects.toMatchObject({ code: "FILE_IS_DIRECTORY" });
+  });
+
   it("waits for no pipe in the place of git's files", async () => {
     const workspace = await mkdtemp(join(root, "repository-"));
     await promisify(execFile)("mkfifo", [join(workspace, ".git")]);
