@@ -72,7 +72,7 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
     {
       backend: "local",
       forms: ["local"],
-      check: async () => ({ healthy: true }),
+      check: async () => ({ healthy: true, detail: "commands run as you do, without isolation" }),
       list: async () => {
         const { listLocal } = await import("./local/list.ts");
         const entries = await listLocal({ stateDir });

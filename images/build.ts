@@ -111,6 +111,7 @@ function select(names: readonly string[] | undefined): readonly ImageRecipe[] {
     throw new MoorageError(
       "INVALID_ARGUMENTS",
       `Cannot build image "${name}"${didYouMean(name, known)} (there are: ${known.join(", ")})`,
+      { suggestion: "`moor images list` says which there are." },
     );
   });
 }

@@ -140,6 +140,12 @@ export async function readConfig(path: string, isNamed = true): Promise<Config> 
     // A home may be no folder: accounts of services have /dev/null or /nonexistent there.
     const code = error instanceof Error && "code" in error ? error.code : null;
     if ((code === "ENOENT" || code === "ENOTDIR") && !isNamed) return {};
+    if (code === "ENOENT") {
+      throw new MoorageError("INVALID_CONFIG", `Cannot read configuration "${path}": there is no such file`, {
+        cause: error,
+        suggestion: "Name a file that is there, or leave the option out.",
+      });
+    }
     const reason = error instanceof Error ? error.message : String(error);
     throw new MoorageError("INVALID_CONFIG", `Cannot read configuration "${path}": ${reason}`, {
       cause: error,

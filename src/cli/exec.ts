@@ -61,7 +61,9 @@ function exitCodeOf({ exitCode, signal, timedOut }: ExecResult): number {
 /** What the exit status alone does not say. */
 function remark(result: ExecResult, words: readonly string[]): void {
   for (const note of result.notes) printLine(`moor: ${note}`);
-  if (result.timedOut) printLine(`moor: The command was ended after ${Math.round(result.durationMs)} ms`);
+  if (result.timedOut) {
+    printLine(`moor: The command was ended by its timeout, after ${Math.round(result.durationMs)} ms`);
+  }
   for (const { pid, command } of result.survivors) {
     printLine(`moor: Process ${pid} could not be ended: ${command}`);
   }

@@ -81,7 +81,8 @@ async function withSync(
   if (workspace !== undefined) {
     throw badUsage("Both --workspace and --sync are given", "Use --sync where the folder cannot be mounted.");
   }
-  const { syncAlong, syncAround } = await import("./sync.ts");
+  const { requireFolder, syncAlong, syncAround } = await import("./sync.ts");
+  requireFolder(sync);
   const { moorage, start, view } = running;
   await start();
   await syncAround(moorage, sync, "push", view);

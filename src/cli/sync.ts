@@ -1,6 +1,7 @@
 /** `moor sync`, and the mirroring around a command that `--sync` asks for. */
-
 import { once } from "node:events";
+import { statSync } from "node:fs";
+import type { MoorageError } from "../errors.ts";
 import type { Moorage } from "../moorage.ts";
 import { EXIT } from "./exit.ts";
 import { badUsage, printFailure } from "./failure.ts";
@@ -18,6 +19,7 @@ export async function syncFolder(
   options: CommonOptions,
 ): Promise<number> {
   refuseSync(options);
+  requireFolder(folder);
   return withMoorage(
     onlyOne(options),
     async ({ moorage, lifetime: { abortSignal }, start, view }) => {
@@ -68,6 +70,7 @@ export function syncAlong(moorage: Moorage, folder: string): ReturnType<Moorage[
 /** `moor sync watch`: both ways until a signal ends it. */
 export async function watchSync(folder: string, options: CommonOptions): Promise<number> {
   refuseSync(options);
+  requireFolder(folder);
   return withMoorage(
     onlyOne(options),
     async ({ moorage, lifetime: { abortSignal }, start }) => {
@@ -82,6 +85,19 @@ export async function watchSync(folder: string, options: CommonOptions): Promise
     },
     { hasTools: false },
   );
+}
+
+/** Before an environment is started for it. @throws {MoorageError} INVALID_ARGUMENTS */
+export function requireFolder(folder: string): void {
+  const refuse = (reason: string): MoorageError =>
+    badUsage(`Cannot mirror "${folder}": ${reason}`, "Name a folder of this host.");
+  let isFolder: boolean;
+  try {
+    isFolder = statSync(folder).isDirectory();
+  } catch (error) {
+    throw refuse(error instanceof Error ? error.message : String(error));
+  }
+  if (!isFolder) throw refuse("it is no folder");
 }
 
 function refuseSync({ sync }: CommonOptions): void {

@@ -17,7 +17,10 @@ export async function listTools(options: ToolsOptions): Promise<number> {
     }
     if (format !== undefined) printText(JSON.stringify(tools, null, 2));
     else for (const { name, description } of visible) printText(`${name.padEnd(14)} ${summary(description)}`);
-    for (const { name, reason } of hidden) printLine(`moor: ${name} is hidden: ${reason}`);
+    for (const [reason, tools] of Map.groupBy(hidden, (each) => each.reason)) {
+      const names = tools.map(({ name }) => name).join(", ");
+      printLine(`moor: ${names} ${tools.length === 1 ? "is" : "are"} hidden: ${reason}`);
+    }
     return EXIT.ok;
   });
 }

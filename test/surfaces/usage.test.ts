@@ -25,6 +25,16 @@ describe("words of the command line", () => {
       'Cannot mount a folder into container "web": it runs already',
       "--sync",
     ],
+    [
+      ["exec", "-e", "docker:nowhere/none", "--sync", "/nowhere", "--", "ls"],
+      'Cannot mirror "/nowhere": ENOENT',
+      "a folder of this host",
+    ],
+    [
+      ["exec", "-e", "local", "--config", "/nowhere.yaml", "--", "ls"],
+      'Cannot read configuration "/nowhere.yaml": there is no such file',
+      "leave the option out",
+    ],
     [["exec", "-e", "local"], "No command to run is given", "moor exec -e local -- ls -l"],
     [["exec", "-e", "local", "-c", "ls", "--", "ls"], "Both a shell line and a program", "--shell"],
     [["exec", "--", "ls"], "No environment is named", "-e local"],

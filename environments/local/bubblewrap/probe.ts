@@ -25,7 +25,7 @@ export async function probeBubblewrap(exposed: readonly string[] = []): Promise<
       return bad("setsid or true is not installed", "Install the packages util-linux and coreutils.");
     const argv = [...PROBE, "--proc", "/proc", "--dev", "/dev", "--", setsid, "-w", nothing];
     await promisify(execFile)(bwrap, argv, { timeout: limits.probeTimeoutMs, cwd: "/" });
-    return { healthy: true, detail: "bubblewrap works" };
+    return { healthy: true, detail: "sandboxes can be made" };
   } catch (error) {
     const stderr = error instanceof Error && "stderr" in error ? String(error.stderr).trim() : "";
     const reason = stderr || (error instanceof Error ? error.message : String(error));
