@@ -51,6 +51,24 @@ export interface MoorageOptions extends PlaceOptions {
   readonly registry?: ToolRegistry;
 }
 
+/** So that the compiler misses none. */
+const OPTION_NAMES: Readonly<Record<keyof MoorageOptions, true>> = {
+  environments: true,
+  workspace: true,
+  env: true,
+  keep: true,
+  clock: true,
+  toolsets: true,
+  disabledToolsets: true,
+  toolFolders: true,
+  config: true,
+  stateDir: true,
+  checkpoints: true,
+  middleware: true,
+  onEvent: true,
+  registry: true,
+};
+
 export interface SyncCallOptions extends Omit<SyncOptions, "stateDir" | "memory"> {
   /** @default the first one */
   readonly environment?: string;
@@ -109,9 +127,10 @@ export interface Moorage extends AsyncDisposable {
  *
  * An environment that the caller made stays the caller's to stop.
  *
- * @throws {MoorageError} INVALID_SPEC, INVALID_CONFIG, UNSUPPORTED
+ * @throws {MoorageError} INVALID_SPEC, INVALID_CONFIG, UNSUPPORTED; INVALID_ARGUMENTS for an option that there is none of
  */
 export async function createMoorage(options: MoorageOptions): Promise<Moorage> {
+  checkNames(options);
   const config =
     typeof options.config === "string" ? await readConfig(options.config) : (options.config ?? {});
   const state = await ensureStateDir(options.stateDir ?? stateDir());
@@ -363,6 +382,17 @@ class Runtime implements Moorage {
 
 /** Folder of the built-in tools, beside this one in the sources as in the package. */
 const BUILT_IN_TOOLS = fileURLToPath(new URL("../tools", import.meta.url));
+
+/** Callers without types would miss an option that is misspelt, such as the one that says where commands run. */
+function checkNames(options: MoorageOptions): void {
+  const unknown = Object.keys(options).find((name) => !Object.hasOwn(OPTION_NAMES, name));
+  if (unknown === undefined) return;
+  const known = Object.keys(OPTION_NAMES);
+  throw new MoorageError(
+    "INVALID_ARGUMENTS",
+    `Unknown option "${unknown}"${didYouMean(unknown, known)} (there are: ${known.join(", ")})`,
+  );
+}
 
 async function loadRegistry(
   folders: readonly string[],

@@ -133,6 +133,14 @@ describe("createMoorage()", () => {
     });
   });
 
+  it("refuses an option that there is none of", async () => {
+    const misspelt: object = { environments: "local", checkpoint: false };
+    await expect(make(misspelt)).rejects.toMatchObject({
+      code: "INVALID_ARGUMENTS",
+      message: expect.stringContaining('Unknown option "checkpoint"; did you mean "checkpoints"?'),
+    });
+  });
+
   it("takes environments and toolsets from a configuration that is named", async () => {
     const config = join(folder, "moorage.yaml");
     await writeFile(
