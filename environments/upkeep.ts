@@ -76,7 +76,7 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
       list: async () => {
         const { listLocal } = await import("./local/list.ts");
         const entries = await listLocal({ stateDir });
-        return entries.map((entry) => ({ ...entry, backend: "local", description: "this machine" }));
+        return entries.map((entry) => ({ ...entry, backend: "local" }));
       },
       reap: async (kept = []) => {
         const { reapLocal } = await import("./local/reap.ts");

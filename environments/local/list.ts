@@ -6,6 +6,8 @@ import { readRecords } from "./owners.ts";
 
 export interface LocalEntry {
   readonly id: string;
+  /** For people. */
+  readonly description: string;
   readonly workspace: string;
   /** ISO 8601. */
   readonly createdAt: string;
@@ -26,8 +28,10 @@ export async function listLocal(options: { readonly stateDir: string }): Promise
   if (records.length === 0) return [];
   const processes = await readMarked();
   return records
-    .map(({ id, workspace, createdAt, owner, keep }) => ({
+    .map(({ id, workspace, createdAt, owner, keep, folders }) => ({
       id,
+      // Folders of its own are a sandbox's.
+      description: folders.length > 0 ? "bubblewrap sandbox on this machine" : "this machine",
       workspace,
       createdAt,
       owner: judgeOwner(owner, false),

@@ -4,7 +4,7 @@ import { limits } from "../limits.ts";
 import { EXIT, signalExit } from "./exit.ts";
 import { badUsage } from "./failure.ts";
 import { readStdin } from "./input.ts";
-import { printJson, printLine, writeBytes } from "./output.ts";
+import { printJson, printLine, visible, writeBytes } from "./output.ts";
 import type { ExecOptions } from "./program.ts";
 import { onlyOne, withMoorage } from "./runtime.ts";
 
@@ -65,7 +65,7 @@ function remark(result: ExecResult, words: readonly string[]): void {
     printLine(`moor: The command was ended by its timeout, after ${Math.round(result.durationMs)} ms`);
   }
   for (const { pid, command } of result.survivors) {
-    printLine(`moor: Process ${pid} could not be ended: ${command}`);
+    printLine(`moor: Process ${pid} could not be ended: ${visible(command)}`);
   }
   const [program = ""] = words;
   if (result.exitCode === 127 && words.length === 1 && /\s/.test(program)) {

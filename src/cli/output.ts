@@ -35,6 +35,14 @@ export function printJson(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value)}\n`);
 }
 
+/** A command of somebody's as one line of a list: what would move a terminal's cursor is escaped. */
+export function visible(text: string): string {
+  return text.replaceAll(
+    /[\p{Cc}\u2028\u2029]/gu,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
 /** Text that was asked for, to stdout. */
 export function printText(text: string): void {
   process.stdout.write(text.endsWith("\n") ? text : `${text}\n`);

@@ -8,7 +8,7 @@ import {
 } from "../../environments/upkeep.ts";
 import { stateDir } from "../paths.ts";
 import { EXIT } from "./exit.ts";
-import { printJson, printLine, printText } from "./output.ts";
+import { printJson, printLine, printText, visible } from "./output.ts";
 import type { JsonOption } from "./program.ts";
 
 /** Decisions that a list for people shows. */
@@ -43,10 +43,12 @@ function print(environments: readonly Listed[], allAsked: boolean): void {
   if (environments.length === 0) {
     printLine(allAsked ? "moor: Nothing lives" : "moor: Nothing was found where it could be looked for");
   }
-  for (const { id, backend, description, createdAt, owner, keep, processes, egress } of environments) {
+  for (const each of environments) {
+    const { id, backend, description, workspace, createdAt, owner, keep, processes, egress } = each;
     const state = keep && owner === "dead" ? "kept" : OWNER[owner];
-    printText(`${id}  ${backend.padEnd(8)} ${state.padEnd(9)} ${createdAt}  ${description}`);
-    for (const { pid, command } of processes) printText(`  ${String(pid).padStart(8)}  ${command}`);
+    const where = workspace === null ? "" : `, ${visible(workspace)}`;
+    printText(`${id}  ${backend.padEnd(8)} ${state.padEnd(9)} ${createdAt}  ${description}${where}`);
+    for (const { pid, command } of processes) printText(`  ${String(pid).padStart(8)}  ${visible(command)}`);
     if (egress) printEgress(egress);
   }
   if (environments.some(({ owner, keep }) => owner === "dead" && !keep)) {

@@ -37,12 +37,16 @@ describe("moor ps and moor reap on this machine", () => {
   it("keep what was to be kept until it is named", async () => {
     const env = { ...privateHome(), ...NO_ENGINE };
     const sleep = uniqueSleep();
-    const start = JSON.stringify({ command: sleep, background: true });
+    const renamed = `(exec -a "$(printf 'x\\033[2J')" sleep 4000) &`;
+    const start = JSON.stringify({ command: `${renamed} ${sleep}`, background: true });
     const kept = ["call", "terminal", start, "-e", "local?keep&id=kept-by-name"];
     expect(await moor(kept, { env })).toMatchObject({ exitCode: 0 });
     await moor(["reap"], { env });
     expect(pidsOf(sleep)).toHaveLength(1);
-    expect((await moor(["ps"], { env })).stdout).toMatch(/^kept-by-name {2}local +kept /m);
+    const listed = (await moor(["ps"], { env })).stdout;
+    expect(listed).toMatch(/^kept-by-name {2}local +kept .* this machine, \//m);
+    // A name moves nobody's cursor.
+    expect(listed).toContain("x\\u001b[2J");
 
     const asked = await moor(["reap", "kept-by-name", "nobody"], { env });
     expect(asked).toMatchObject({
