@@ -1,7 +1,7 @@
 /** The `read_file` tool: numbered lines of a text file. */
 import { z } from "zod";
 import type { FileLines } from "../environments/base.ts";
-import { MoorageError } from "../src/errors.ts";
+import { isMoorageError, MoorageError } from "../src/errors.ts";
 import { limits } from "../src/limits.ts";
 import { registerTool, type ToolContext, type ToolOutput } from "../src/registry.ts";
 import { numberLines } from "./number-lines.ts";
@@ -56,7 +56,11 @@ async function readFile(args: Arguments, context: ToolContext): Promise<ToolOutp
   const offset = args.offset === 0 ? 1 : args.offset;
   const { files } = context.environment;
   const where = { cwd: context.cwd(), abortSignal: context.abortSignal };
-  const lines = await files.readLines(path, { ...where, offset, limit, maxBytes: TEXT_MAX_BYTES });
+  const lines = await files
+    .readLines(path, { ...where, offset, limit, maxBytes: TEXT_MAX_BYTES })
+    .catch((error: unknown) => {
+      throw explained(error, path);
+    });
   const wide = await wideEncoding(path, lines, context);
   if (wide) {
     const whole = await files.readFile(path, where);
@@ -79,6 +83,17 @@ async function readFile(args: Arguments, context: ToolContext): Promise<ToolOutp
     bytesCut: lines.truncated,
     size: lines.size,
     encoding: encoding === "bytes" ? "unknown" : encoding,
+  });
+}
+
+/** An output that was kept whole, or a background process: what results name by an id is no file. */
+const ID = /^(?:out|proc)_[0-9a-f]+$/;
+
+function explained(error: unknown, path: string): unknown {
+  if (!isMoorageError(error, "FILE_MISSING") || !ID.test(path)) return error;
+  return new MoorageError(error.code, error.message, {
+    cause: error,
+    suggestion: `It is an id and no file: call process with action "log" and session_id "${path}".`,
   });
 }
 

@@ -122,5 +122,8 @@ describe("read_file", () => {
       'Cannot read "none": no such file or directory',
     );
     expect((await fixture.refused(tool, { path: "folder" })).code).toBe("FILE_IS_DIRECTORY");
+    expect((await fixture.refused(tool, { path: "out_0123456789abcdef" })).suggestion).toBe(
+      'It is an id and no file: call process with action "log" and session_id "out_0123456789abcdef".',
+    );
   });
 });
