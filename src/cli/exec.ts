@@ -58,11 +58,22 @@ function exitCodeOf({ exitCode, signal, timedOut }: ExecResult): number {
   return signal === null ? EXIT.ours : signalExit(signal as NodeJS.Signals);
 }
 
+/** Of many processes these are named. */
+const TOLD_PROCESSES = 5;
+
 /** What the exit status alone does not say. */
 function remark(result: ExecResult, words: readonly string[]): void {
   for (const note of result.notes) printLine(`moor: ${note}`);
   if (result.timedOut) {
     printLine(`moor: The command was ended by its timeout, after ${Math.round(result.durationMs)} ms`);
+  }
+  const left = result.leftRunning.map(({ command }) => visible(command));
+  if (left.length > 0) {
+    const names = left.slice(0, TOLD_PROCESSES).join(", ");
+    const more = left.length > TOLD_PROCESSES ? ` and ${left.length - TOLD_PROCESSES} more` : "";
+    printLine(
+      `moor: Left running: ${names}${more}; it ends with this command, unless its environment is kept (?keep)`,
+    );
   }
   for (const { pid, command } of result.survivors) {
     printLine(`moor: Process ${pid} could not be ended: ${visible(command)}`);

@@ -63,6 +63,14 @@ describe("moor exec", () => {
     expect(missing.stderr).toContain("moor: WORKDIR_MISSING: ");
   });
 
+  it("says what the command left running, and ends it", async () => {
+    const sleep = uniqueSleep();
+    const { exitCode, stdout, stderr } = await exec(["--shell", `${sleep} & setsid ${sleep} & echo hi`]);
+    expect({ exitCode, stdout }).toEqual({ exitCode: 0, stdout: "hi\n" });
+    expect(stderr).toContain(`moor: Left running: ${sleep}, ${sleep}; it ends with this command`);
+    expect(pidsOf(sleep)).toEqual([]);
+  });
+
   it("ends the tree at --timeout with 124 and keeps the output so far", async () => {
     const sleep = uniqueSleep();
     const result = await exec(["--timeout", "1", "--shell", `echo before; setsid ${sleep} & ${sleep}`]);
