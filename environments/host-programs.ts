@@ -24,17 +24,19 @@ export function hostProgram(name: string, exposed: readonly string[]): string | 
 
 function isProgram(path: string): boolean {
   try {
+    // Most folders have none of that name, and an error takes longer than the question.
+    if (statSync(path, { throwIfNoEntry: false })?.isFile() !== true) return false;
     accessSync(path, constants.X_OK);
-    return statSync(path).isFile();
+    return true;
   } catch {
-    // It is not there, or not for this user.
+    // It is not for this user.
     return false;
   }
 }
 
 function realPath(path: string): string {
   try {
-    return realpathSync(path);
+    return realpathSync.native(path);
   } catch {
     // What is not there leads nowhere.
     return path;

@@ -27,6 +27,8 @@ export function homeFolder(): string {
  */
 export async function makePrivateFolder(path: string): Promise<void> {
   try {
+    // It mostly is there, and an error takes longer than the question.
+    if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
     mkdirSync(path, { mode: 0o700 });
   } catch (error) {
     const code = error instanceof Error && "code" in error ? error.code : "";

@@ -4,6 +4,7 @@
  * a program copies this whole process, which takes longer than the shell that the pipes are for.
  */
 import { closeSync, constants, mkdtempSync, openSync, rmSync } from "node:fs";
+import { Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { execa } from "execa";
@@ -13,6 +14,15 @@ import { MoorageError } from "../../src/errors.ts";
 export interface Pipe {
   readonly readerFd: number;
   readonly writerFd: number;
+}
+
+/**
+ * Reads a pipe that bursts of short lines come through. Paused, it reads no more than one piece, so that the rest comes
+ * at once and wakes us once; with the usual mark a paused socket reads on, piece by piece, until that is reached.
+ */
+export function burstReader(fd: number): Socket {
+  const options = { fd, readable: true, writable: false, readableHighWaterMark: 1 };
+  return new Socket(options);
 }
 
 /** How many are made at once; so many may be open and unused. */

@@ -4,7 +4,7 @@ import { closeSync } from "node:fs";
 import { Socket } from "node:net";
 import { MoorageError } from "../../src/errors.ts";
 import type { ShellStream, StreamEnd } from "../shell/stream.ts";
-import { takePipes } from "./pipes.ts";
+import { burstReader, takePipes } from "./pipes.ts";
 
 export interface SpawnRequest {
   readonly argv: readonly string[];
@@ -20,16 +20,15 @@ export interface SpawnRequest {
 export async function spawnStream(request: SpawnRequest): Promise<ShellStream> {
   const [file = "", ...args] = request.argv;
   const pipes = await takePipes(2);
-  const [stdout, stderr] = pipes.map(({ readerFd, writerFd }) => ({
-    reader: new Socket({ fd: readerFd, readable: true, writable: false }),
-    writerFd,
-  }));
-  if (!stdout || !stderr) throw new MoorageError("INTERNAL", "Cannot start a program: no pipes were made");
+  const [out, err] = pipes;
+  if (!out || !err) throw new MoorageError("INTERNAL", "Cannot start a program: no pipes were made");
+  const stdout = new Socket({ fd: out.readerFd, readable: true, writable: false });
+  const stderr = burstReader(err.readerFd);
   const child = spawn(file, args, {
     cwd: request.cwd,
     env: request.env,
     detached: true,
-    stdio: ["pipe", stdout.writerFd, stderr.writerFd],
+    stdio: ["pipe", out.writerFd, err.writerFd],
   });
   for (const pipe of pipes) closeSync(pipe.writerFd);
   const { stdin } = child;
@@ -50,16 +49,16 @@ export async function spawnStream(request: SpawnRequest): Promise<ShellStream> {
   });
   return {
     stdin,
-    stdout: stdout.reader,
-    stderr: stderr.reader,
+    stdout,
+    stderr,
     ended,
     close: async () => {
       stdin.destroy();
       if (child.pid !== undefined && child.exitCode === null && child.signalCode === null)
         child.kill("SIGKILL");
       await ended;
-      stdout.reader.destroy();
-      stderr.reader.destroy();
+      stdout.destroy();
+      stderr.destroy();
     },
   };
 }

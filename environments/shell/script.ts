@@ -231,7 +231,10 @@ const FIND_REAPER = `__moor_r=$( ( IFS=' ' read -r m l </proc/self/stat; ( i=0 p
 while [ "$i" -lt 5000 ]; do i=$((i + 1)); IFS= read -r l </proc/self/stat || break; l=\${l##*) }; l=\${l#? }; p=\${l%% *}; [ "$p" = "$m" ] || break; done
 printf %s "$p" ) & ) )`;
 
-/** Sets the descriptors up, defines the library, finds who adopts orphans here, and says hello. */
+/**
+ * Sets the descriptors up, defines the library, finds who adopts orphans here, and says hello. A byte on the data stream
+ * tells that all of it is there.
+ */
 export function helloScript(nonce: string, { library, atLoss, reaper }: Hello): string {
   return `unset __moor_c __moor_n BASH_EXECUTION_STRING
 exec 8>&1 9>&2 >/dev/null 2>/dev/null
@@ -244,6 +247,7 @@ printf '\\000${nonce}${FRAME.hello}%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000%s\
 unset __moor_r __moor_u __moor_a __moor_k __moor_l __moor_i
 export -p >&9
 printf '\\000${nonce};' >&9
+printf . >&8
 }
 `;
 }

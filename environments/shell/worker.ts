@@ -131,6 +131,9 @@ export function pidList(text: string): number[] {
 /** How long the control stream waits unread at the start of a call, milliseconds. */
 const CONTROL_PAUSE_MS = 4;
 
+/** How long a new shell's greeting waits unread, milliseconds. */
+const HELLO_PAUSE_MS = 20;
+
 type Receiver = (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
 
 /**
@@ -302,8 +305,17 @@ export class Worker implements CallWorker {
         }
       });
       stream.stdout.on("data", gather);
+      // Written line by line, each of which would wake us: it is read once all is there, or the shell takes longer.
+      stream.stderr.pause();
+      const later = setTimeout(() => stream.stderr.resume(), HELLO_PAUSE_MS);
+      const listen = () => {
+        clearTimeout(later);
+        stream.stderr.resume();
+      };
+      stream.stdout.once("data", listen);
       void stream.ended.then(async (end) => {
         cancel();
+        listen();
         // An engine that cannot start the program says why on stdout.
         await drained(stream);
         stream.stdout.off("data", gather);

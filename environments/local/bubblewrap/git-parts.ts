@@ -1,5 +1,5 @@
 /** Where else in a workspace git finds its hooks and configuration, as its own files say. Git itself is not run. */
-import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
+import { closeSync, constants, existsSync, fstatSync, openSync, readSync } from "node:fs";
 import { join, relative, resolve } from "node:path";
 
 /** More is no configuration that somebody wrote. */
@@ -48,6 +48,8 @@ function inside(workspace: string, path: string): string | null {
 function textOf(path: string): string {
   let descriptor: number;
   try {
+    // Most workspaces have none of them, and an error takes longer than the question.
+    if (!existsSync(path)) return "";
     descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW);
   } catch {
     return "";

@@ -6,14 +6,14 @@ import { readdirSync, readFileSync } from "node:fs";
 
 const CLOSED_ON_EXEC = 0o2000000;
 
-/** Numbers of the descriptors from 3 on that are not closed when a program starts. */
-export function inheritedDescriptors(): readonly number[] {
+/** Numbers of the descriptors from `first` on that are not closed when a program starts. */
+export function inheritedDescriptors(first: number): readonly number[] {
   return readdirSync("/proc/self/fd")
     .map(Number)
     .filter((descriptor) => {
-      if (descriptor < 3) return false;
+      if (descriptor < first) return false;
       try {
-        const flags = /^flags:\s*([0-7]+)/m.exec(readFileSync(`/proc/self/fdinfo/${descriptor}`, "latin1"));
+        const flags = /^flags:\s*([0-7]+)/m.exec(readFileSync(`/proc/self/fdinfo/${descriptor}`, "utf8"));
         return flags !== null && (Number.parseInt(flags[1] ?? "", 8) & CLOSED_ON_EXEC) === 0;
       } catch {
         // It was the one that listed them, or is closed since.
@@ -22,26 +22,18 @@ export function inheritedDescriptors(): readonly number[] {
     });
 }
 
-export interface Launch {
-  /** Finds a shell. */
-  readonly program: (name: string) => string;
-  /** Descriptors that the program must not have. */
-  readonly closed: readonly number[];
-  /** What is done beside the program while it starts, which is ended when that fails. */
-  readonly beside: string | null;
-}
-
 /**
- * The same program, become of a shell that does first what this process cannot. bash where descriptors are closed, since
- * other shells know no number above 9.
+ * What follows the first descriptors of a program, as `spawn` takes it, so that it gets none of these: each leads to
+ * `nothing` in it. This process cannot close one for a program, and a shell that could would have to start first.
+ *
+ * @param nothing descriptor of `/dev/null`
  */
-export function launched(argv: readonly string[], { program, closed, beside }: Launch): readonly string[] {
-  if (closed.length === 0 && beside === null) return argv;
-  const lines = [
-    ...(closed.length > 0 ? [`exec ${closed.map((descriptor) => `${descriptor}>&-`).join(" ")}`] : []),
-    ...(beside === null ? [] : [`{ ${beside} || kill -KILL $$; } </dev/null &`]),
-    'exec "$@"',
-  ];
-  const shell = closed.length > 0 ? [program("bash"), "--noprofile", "--norc", "-c"] : [program("sh"), "-c"];
-  return [...shell, lines.join("\n"), "sh", ...argv];
+export function covering(
+  inherited: readonly number[],
+  { first, nothing }: { readonly first: number; readonly nothing: number },
+): readonly ("ignore" | number)[] {
+  const covered = new Set(inherited);
+  return Array.from({ length: Math.max(first - 1, ...inherited) + 1 - first }, (_, index) =>
+    covered.has(first + index) ? nothing : "ignore",
+  );
 }

@@ -79,8 +79,8 @@ export function sandboxHome(): string {
  * @throws {MoorageError} PATH_DENIED for the root, the home folder and what is above it, and kernel file systems
  */
 export function checkWorkspace(path: string): string {
-  const real = existsSync(path) ? realpathSync(path) : path;
-  const home = existsSync(sandboxHome()) ? realpathSync(sandboxHome()) : sandboxHome();
+  const real = existsSync(path) ? realpathSync.native(path) : path;
+  const home = existsSync(sandboxHome()) ? realpathSync.native(sandboxHome()) : sandboxHome();
   const refuse = (reason: string) =>
     new MoorageError("PATH_DENIED", `Cannot have "${path}" as the workspace of a sandbox: ${reason}`, {
       suggestion: "Choose a project's own folder.",
@@ -107,19 +107,19 @@ export function layoutArgv({ workspace, channel, hidden, openNetwork, foreign }:
   if (covered) argv.push("--perms", "0700", "--dir", home);
   else if (isFolder(home)) argv.push("--perms", "0700", "--tmpfs", home);
   if (process.getuid?.() === 0 && !foreign) {
-    for (const path of HIDDEN_FROM_ROOT.filter((candidate) => existsSync(candidate))) {
+    for (const path of HIDDEN_FROM_ROOT) {
       if (isFolder(path)) argv.push("--perms", "0700", "--tmpfs", path);
-      else argv.push("--ro-bind", "/dev/null", path);
+      else if (existsSync(path)) argv.push("--ro-bind", "/dev/null", path);
     }
   }
   for (const path of programFolders(process.env.PATH ?? "")) argv.push("--ro-bind", path, path);
-  const covers = hidden.filter(isFolder).map((path) => realpathSync(path));
+  const covers = hidden.filter(isFolder).map((path) => realpathSync.native(path));
   for (const path of covers) {
     if (!isPrivate(path)) argv.push("--perms", "0700", "--tmpfs", path);
   }
   if (openNetwork) {
     // Often a link to a file of a service under /run.
-    const resolver = existsSync("/etc/resolv.conf") ? realpathSync("/etc/resolv.conf") : "";
+    const resolver = existsSync("/etc/resolv.conf") ? realpathSync.native("/etc/resolv.conf") : "";
     if (isPrivate(resolver)) argv.push("--ro-bind", resolver, resolver);
   }
   // What this process opens there by name, commands must not be able to replace by a link.
@@ -151,7 +151,7 @@ function programFolders(searchPath: string): readonly string[] {
     .map((path) => [path, join(path, "../lib/node_modules")] as const)
     .filter(([path, modules]) => existsSync(join(path, "node")) && isFolder(modules))
     .flat()
-    .filter((path, index, all) => realpathSync(path) === path && all.indexOf(path) === index);
+    .filter((path, index, all) => realpathSync.native(path) === path && all.indexOf(path) === index);
 }
 
 /** Whether the first `bash` of the search path is one that the sandbox has too. */
@@ -164,7 +164,12 @@ export function seesBash(): boolean {
 }
 
 function isFolder(path: string): boolean {
-  return existsSync(path) && lstatSync(path).isDirectory();
+  try {
+    return lstatSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+  } catch {
+    // Below what is no folder, or closed to this user.
+    return false;
+  }
 }
 
 function isPrivate(path: string): boolean {

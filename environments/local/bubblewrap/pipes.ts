@@ -1,18 +1,17 @@
 /**
  * Named pipes between the host and shells in a sandbox, in a folder that both see and only the host can change. They
- * are made some at a time, ahead of their use, and lose their names as soon as both ends are open. The first are made by
- * whoever starts the sandbox: a program more is a copy of this whole process more, which takes longer than the program.
+ * are made some at a time, ahead of their use, and lose their names as soon as both ends are open.
  */
-import { execFile } from "node:child_process";
 import { chmodSync, closeSync, constants, mkdirSync, openSync, rmSync } from "node:fs";
 import { chown } from "node:fs/promises";
 import { Socket } from "node:net";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import { MoorageError } from "../../../src/errors.ts";
+import { burstReader } from "../pipes.ts";
+import { type Makers, makeFifos } from "./fifos.ts";
 import type { Owner } from "./sandbox.ts";
 
-/** Streams whose pipes are made by one run of `mkfifo`. */
+/** Streams whose pipes are made at once. */
 const BATCH = 3;
 const ENDS = ["in", "out", "err"];
 /** Mode of a folder in which another user opens what they know by name. */
@@ -32,7 +31,7 @@ export interface PipeSet {
 
 export class PipeStock {
   readonly #folder: string;
-  readonly #mkfifo: string;
+  readonly #makers: Makers;
   readonly #owner: Owner | null;
   readonly #ready: PipeSet[] = [];
   #made = 0;
@@ -40,12 +39,11 @@ export class PipeStock {
   #closed = false;
 
   /**
-   * @param program path of `mkfifo`
    * @param owner who opens the other ends, when that is not this process's user
    */
-  constructor(folder: string, program: string, owner: Owner | null = null) {
+  constructor(folder: string, makers: Makers, owner: Owner | null = null) {
     this.#folder = folder;
-    this.#mkfifo = program;
+    this.#makers = makers;
     this.#owner = owner;
   }
 
@@ -62,36 +60,15 @@ export class PipeStock {
   }
 
   /**
-   * Leaves the making of the first pipes to somebody else.
-   *
-   * @returns the program that makes them, and what is to be called when it has or never will
-   */
-  delegate(): { readonly argv: readonly string[]; readonly settle: (error: Error | null) => void } {
-    const sets = this.#makeFolders();
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    // Whoever takes one is told.
-    promise.catch(() => {});
-    this.#making = promise.finally(() => {
-      this.#making = null;
-    });
-    this.#making.catch(() => {});
-    const settle = (error: Error | null) => {
-      if (error) return reject(error);
-      this.#ready.push(...sets);
-      resolve();
-    };
-    return { argv: this.#command(sets), settle };
-  }
-
-  /**
    * Makes pipes ahead.
    *
+   * @param others paths of more that are wanted; they are made where none are being made
    * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE once it is closed
    */
-  async fill(): Promise<void> {
+  async fill(others: readonly string[] = []): Promise<void> {
     if (this.#closed)
       throw new MoorageError("ENVIRONMENT_UNAVAILABLE", "Cannot open a shell: the sandbox has ended");
-    await this.#fill();
+    await this.#fill(others);
   }
 
   /** Makes no more; resolves when nothing is being made, so that the folder can be removed. */
@@ -101,26 +78,22 @@ export class PipeStock {
     await this.#making?.catch(() => {});
   }
 
-  #fill(): Promise<void> {
-    this.#making ??= this.#make().finally(() => {
+  #fill(others: readonly string[]): Promise<void> {
+    this.#making ??= this.#make(others).finally(() => {
       this.#making = null;
     });
     return this.#making;
   }
 
-  async #make(): Promise<void> {
+  async #make(others: readonly string[]): Promise<void> {
     const sets = this.#makeFolders();
-    const [program = "", ...argv] = this.#command(sets);
-    await promisify(execFile)(program, argv, { cwd: "/" });
+    const paths = [...sets.flatMap(pathsOf), ...others];
+    await makeFifos(this.#makers, paths);
     if (this.#owner) {
       const { uid, gid } = this.#owner;
-      await Promise.all(sets.flatMap(pathsOf).map((path) => chown(path, uid, gid)));
+      await Promise.all(paths.map((path) => chown(path, uid, gid)));
     }
     this.#ready.push(...sets);
-  }
-
-  #command(sets: readonly PipeSet[]): readonly string[] {
-    return [this.#mkfifo, "-m", "600", ...sets.flatMap(pathsOf)];
   }
 
   #makeFolders(): PipeSet[] {
@@ -155,10 +128,39 @@ export function openHostEnds({ folder }: PipeSet): WaitingEnds {
   return {
     stdin,
     stdout: new Socket({ fd: open("out", O_RDONLY), readable: true, writable: false }),
-    stderr: new Socket({ fd: open("err", O_RDONLY), readable: true, writable: false }),
+    stderr: burstReader(open("err", O_RDONLY)),
     settle: () => {
       for (const fd of holders.splice(0)) closeSync(fd);
       rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** The end of a pipe that one program inside writes to. */
+export interface WaitingReader {
+  /** Reads from here on; what is in the pipe comes at once. */
+  read(onData: (chunk: Buffer) => void): void;
+  /** Idempotent. */
+  close(): void;
+}
+
+/** Nothing is read before it is asked for, so that what is written line by line wakes nobody. */
+export function openReader(path: string): WaitingReader {
+  // Writable too, until the end: else a program that closes it would end it for the next.
+  const fd = openSync(path, constants.O_RDWR | constants.O_NONBLOCK);
+  let socket: Socket | null = null;
+  let isClosed = false;
+  return {
+    read: (onData) => {
+      socket = new Socket({ fd, readable: true, writable: false });
+      socket.on("data", onData);
+    },
+    close: () => {
+      if (isClosed) return;
+      isClosed = true;
+      if (socket) socket.destroy();
+      else closeSync(fd);
+      rmSync(path, { force: true });
     },
   };
 }

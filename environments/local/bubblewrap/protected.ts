@@ -50,8 +50,14 @@ export interface Protection {
  * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE when a protected part is a symbolic link, which cannot be held
  */
 export function protect(workspace: string, claimed: ReadonlySet<string>): Protection {
-  const parts = partsOf(workspace);
-  for (const { name } of parts) refuseLink(join(workspace, name));
+  const kinds = new Map<string, Kind>();
+  const kind = (name: string): Kind => {
+    const known = kinds.get(name) ?? kindOf(join(workspace, name));
+    kinds.set(name, known);
+    return known;
+  };
+  const parts = partsOf(workspace, kind);
+  for (const { name } of parts) if (kind(name) === "link") throw linkError(join(workspace, name));
   const argv: string[] = [];
   const placeholders: string[] = [];
   const held: string[] = [];
@@ -59,20 +65,21 @@ export function protect(workspace: string, claimed: ReadonlySet<string>): Protec
   const closed = new Set<string>();
   for (const { name, writable = false, hold } of parts) {
     const path = join(workspace, name);
-    const kind = kindOf(path);
+    const isMissing = kind(name) === "missing";
     const parent = dirname(name);
     // What is read-only as a whole, or is no folder, needs nothing inside.
     if (ancestors(name).some((above) => closed.has(above))) continue;
-    if (parent !== "." && kindOf(join(workspace, parent)) !== "folder") continue;
-    if (kind === "missing") {
+    if (parent !== "." && kind(parent) !== "folder") continue;
+    if (isMissing) {
       if (hold === undefined) continue;
       if (hold === "folder") mkdirSync(path);
       else writeFileSync(path, hold.text, { flag: "wx" });
+      kinds.set(name, hold === "folder" ? "folder" : "other");
       placeholders.push(path);
     }
-    const isHeld =
-      kind === "missing" || (claimed.has(path) && kind === "folder" && readdirSync(path).length === 0);
-    const open = writable && kind === "folder" && !isHeld;
+    const isFolder = kind(name) === "folder";
+    const isHeld = isMissing || (claimed.has(path) && isFolder && readdirSync(path).length === 0);
+    const open = writable && isFolder && !isHeld;
     if (!open) closed.add(name);
     held.push(path);
     argv.push(open ? "--bind" : "--ro-bind", path, path);
@@ -81,7 +88,7 @@ export function protect(workspace: string, claimed: ReadonlySet<string>): Protec
 }
 
 /** Each once, a folder before what is in it. */
-function partsOf(workspace: string): readonly Part[] {
+function partsOf(workspace: string, kind: (name: string) => Kind): readonly Part[] {
   const { folder, hooks, includes } = readGitParts(workspace);
   const rest: Part[] = [
     ...HELD.map((name) => ({ name, hold: "folder" as const })),
@@ -94,8 +101,8 @@ function partsOf(workspace: string): readonly Part[] {
     ...Object.entries(GIT_FILES).map(([name, text]) => ({ name: join(folder, name), hold: { text } })),
     // Before what lies elsewhere, which may lie in one of them.
     ...rest,
-    ...hooks.flatMap((name) => elsewhere(workspace, name, "folder")),
-    ...includes.flatMap((name) => elsewhere(workspace, name, { text: "" })),
+    ...hooks.flatMap((name) => elsewhere(kind, name, "folder")),
+    ...includes.flatMap((name) => elsewhere(kind, name, { text: "" })),
   ];
   const own = new Map(parts.filter((part) => !isOpened(part)).map((part) => [part.name, part] as const));
   return parts
@@ -113,9 +120,13 @@ function isOpened({ writable, hold }: Part): boolean {
 }
 
 /** A part with the folders above it; where one of those is missing, that one is held. */
-function elsewhere(workspace: string, name: string, hold: NonNullable<Part["hold"]>): readonly Part[] {
+function elsewhere(
+  kind: (name: string) => Kind,
+  name: string,
+  hold: NonNullable<Part["hold"]>,
+): readonly Part[] {
   const above = ancestors(name);
-  const missing = above.find((folder) => kindOf(join(workspace, folder)) === "missing");
+  const missing = above.find((folder) => kind(folder) === "missing");
   if (missing === undefined) return [...above.map(opened), { name, hold }];
   return [...ancestors(missing).map(opened), { name: missing, hold: "folder" }];
 }
@@ -127,9 +138,8 @@ function ancestors(name: string): string[] {
 }
 
 /** In a folder that commands can write to, a link could be replaced by something else. */
-function refuseLink(path: string): void {
-  if (kindOf(path) !== "link") return;
-  throw new MoorageError(
+function linkError(path: string): MoorageError {
+  return new MoorageError(
     "ENVIRONMENT_UNAVAILABLE",
     `Cannot protect "${path}" in the sandbox: it is a symbolic link, which commands could replace`,
     { suggestion: `Put the real file or folder in the place of "${path}", or work in another folder.` },
@@ -149,13 +159,16 @@ export async function removePlaceholders(paths: readonly string[]): Promise<void
   }
 }
 
-function kindOf(path: string): "missing" | "link" | "folder" | "other" {
+type Kind = "missing" | "link" | "folder" | "other";
+
+function kindOf(path: string): Kind {
   try {
-    const stat = lstatSync(path);
+    // Most are missing, and an error takes longer than the question.
+    const stat = lstatSync(path, { throwIfNoEntry: false });
+    if (stat === undefined) return "missing";
     return stat.isSymbolicLink() ? "link" : stat.isDirectory() ? "folder" : "other";
   } catch (error) {
-    const code = error instanceof Error && "code" in error ? error.code : "";
-    if (code === "ENOENT" || code === "ENOTDIR") return "missing";
+    if (error instanceof Error && "code" in error && error.code === "ENOTDIR") return "missing";
     throw error;
   }
 }

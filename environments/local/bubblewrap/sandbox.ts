@@ -17,9 +17,9 @@ import { hostProgram } from "../../host-programs.ts";
 import { quote, quoteAll } from "../../shell/quote.ts";
 import { loginScript, type ShellKind } from "../../shell/script.ts";
 import type { ShellStream, StreamEnd, StreamRequest } from "../../shell/stream.ts";
-import { inheritedDescriptors, launched } from "./inherited.ts";
+import { covering, inheritedDescriptors } from "./inherited.ts";
 import { CHANNEL } from "./layout.ts";
-import { openHostEnds, PASSABLE, type PipeSet, PipeStock } from "./pipes.ts";
+import { openHostEnds, openReader, PASSABLE, type PipeSet, PipeStock, type WaitingReader } from "./pipes.ts";
 import { seccompFilter } from "./seccomp.ts";
 
 /** Numbers of a user and a group. */
@@ -59,9 +59,9 @@ const ISOLATION = [
   "--die-with-parent",
 ];
 
-/** What the host is told on the supervisor's output before it is there. */
-const PIPES_MADE = "made";
 const LOGIN_END = "\\000";
+/** Name of the pipe, in the channel, of the login shell's variables. */
+const LOGIN_PIPE = "login";
 
 /** Process 1 inside, bwrap's own: it adopts every orphan. */
 export const SANDBOX_INIT = "1";
@@ -70,25 +70,29 @@ export const SANDBOX_INIT = "1";
  * Reads requests. bash starts a program as a job, which has a group and all signals of its own; in another shell `&`
  * would have it ignore SIGINT for good, and two programs more stand between.
  *
- * A login shell writes its variables to descriptor 6, with a NUL at the end, while the first shell starts. Another
+ * A login shell writes its variables to a pipe of its own, with a NUL at the end, while the first shell starts. Another
  * stands for it where a profile ends the shell.
  */
-function supervisor({ bash, login }: Pick<SandboxOptions, "bash" | "login">): string[] {
+function supervisor(
+  { bash, login }: Pick<SandboxOptions, "bash" | "login">,
+  inherited: readonly number[],
+): string[] {
   const start = bash ? `( . "$__moor_f" ) </dev/null &` : `setsid -f sh "$__moor_f" </dev/null`;
   const read = `(
-exec 3>&-
+exec 3>&- 6>"${CHANNEL}/${LOGIN_PIPE}"
 ${loginScript(login ?? "auto", 6, { session: !bash, end: LOGIN_END })}
 printf '${LOGIN_END}' >&6
 ) </dev/null >/dev/null 2>&1 &`;
+  // What leads nowhere need not be seen; other shells than bash know no number above 9.
+  const closed = inherited.filter((descriptor) => bash || descriptor < 10);
   const script = `${bash ? "set -m; SHLVL=$((SHLVL - 1))" : ""}
-exec 3>&1
+exec 3>&1 ${closed.map((descriptor) => `${descriptor}>&-`).join(" ")}
 echo ready
-${login === null ? "" : read}
-exec 6>&-
 while IFS=' ' read -r __moor_v __moor_w; do
   __moor_f="${CHANNEL}/$__moor_w/run"
   case $__moor_v in
   open) ${start} ;;
+  login) ${login === null ? ":" : read} ;;
   kill) kill -KILL "$__moor_w" ;;
   esac
 done 2>/dev/null
@@ -105,10 +109,9 @@ function runScript(
   const folder = `${CHANNEL}/${name}`;
   const exports = Object.entries(env).map(([variable, value]) => `export ${variable}=${quote(value)}`);
   return `exec 4<"${folder}/in" 5>"${folder}/out" 6>"${folder}/err"
-echo "opened ${name}" >&3
 (
   IFS=' ' read -r __moor_p __moor_r </proc/self/stat
-  echo "pid ${name} $__moor_p" >&3
+  echo "opened ${name} $__moor_p" >&3
   exec <&4 >&5 2>&6 3>&- 4<&- 5>&- 6>&-
 ${exports.join("\n")}
 cd ${quote(workspace)}
@@ -121,7 +124,7 @@ echo "exit ${name} $__moor_c" >&3
 }
 
 /** Of bwrap: see where it is started. The door's channel comes after. */
-const OWN_DESCRIPTORS = 7;
+const OWN_DESCRIPTORS = 6;
 
 interface Waiting {
   opened: () => void;
@@ -139,9 +142,8 @@ export class Sandbox {
   #init: number | null = null;
   #lost: MoorageError | null = null;
   #stderr = "";
-  /** Where the first pipes are made by whom this process started. */
-  #settlePipes: ((error: Error | null) => void) | null = null;
   #isReady = false;
+  #login: WaitingReader | null = null;
   readonly #gone: Promise<void>;
   /** Settles when the sandbox is made and its door open, or cannot be. */
   readonly ready: Promise<void>;
@@ -193,30 +195,34 @@ export class Sandbox {
       if (path === null) throw unavailable(`there is no ${name} outside of the workspace`);
       return path;
     };
-    const stock = new PipeStock(options.channel, program("mkfifo"), owner);
+    const stock = new PipeStock(options.channel, { shell: program("sh"), mkfifo: program("mkfifo") }, owner);
     const files = [
       writePrivate(options.channel, "arguments", Buffer.from(bwrapArguments(options).join("\0"))),
       writePrivate(options.channel, "filter", filter),
     ];
     const hasDoor = typeof options.network !== "string";
     const own = hasDoor ? OWN_DESCRIPTORS + 1 : OWN_DESCRIPTORS;
-    // What another user is to open must be given to them, which only this process can.
-    const pipes = owner ? null : stock.delegate();
-    const [file = "", ...argv] = launched(command(options, program), {
-      program,
-      closed: inheritedDescriptors().filter((descriptor) => descriptor >= own),
-      beside: pipes && `${quoteAll(pipes.argv)} && echo ${PIPES_MADE}`,
-    });
+    const inherited = inheritedDescriptors(own);
+    const [file = "", ...argv] = command(options, program, inherited);
+    const nothing = openSync("/dev/null", "r+");
     const child = spawn(file, argv, {
       // Where it stands must not keep a folder of the host's busy.
       cwd: "/",
       env: options.env,
       ...(owner && { uid: owner.uid, gid: owner.gid }),
       detached: true,
-      // Arguments and filter are read from descriptors 3 and 4; 5 tells what was made, 6 the login's variables; the
-      // door hands its port over.
-      stdio: ["pipe", "pipe", "pipe", ...files, "pipe", "pipe", ...(hasDoor ? (["ipc"] as const) : [])],
+      // Arguments and filter are read from descriptors 3 and 4; 5 tells what was made; the door hands its port over.
+      stdio: [
+        "pipe",
+        "pipe",
+        "pipe",
+        ...files,
+        "pipe",
+        ...(hasDoor ? (["ipc"] as const) : []),
+        ...covering(inherited, { first: own, nothing }),
+      ],
     });
+    closeSync(nothing);
     const { network } = options;
     const doorOpen =
       typeof network === "string"
@@ -231,13 +237,12 @@ export class Sandbox {
           });
     for (const fd of files) closeSync(fd);
     const sandbox = new Sandbox(options, child, stock, doorOpen);
-    sandbox.#settlePipes = pipes?.settle ?? null;
     // Made while bwrap is at work.
-    if (!pipes) {
-      await stock.fill().catch(async (error: unknown) => {
-        await sandbox.stop();
-        throw error;
-      });
+    try {
+      await stock.fill(options.login === null ? [] : [join(options.channel, LOGIN_PIPE)]);
+    } catch (error) {
+      await sandbox.stop();
+      throw error;
     }
     return sandbox;
   }
@@ -253,7 +258,8 @@ export class Sandbox {
    * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE when that takes too long, or the sandbox is gone
    */
   async readLogin(): Promise<string> {
-    const pipe = this.#pipe(6);
+    const pipe = this.#login;
+    if (!pipe) throw new MoorageError("INTERNAL", "Cannot read variables: no login shell was started");
     let timer: NodeJS.Timeout | undefined;
     try {
       return await new Promise<string>((resolve, reject) => {
@@ -261,7 +267,7 @@ export class Sandbox {
         timer = setTimeout(() => fail(`no answer within ${limits.loginTimeoutMs} ms`), limits.loginTimeoutMs);
         void this.#gone.then(() => fail(this.#reason));
         let text = "";
-        pipe.on("data", (chunk: Buffer) => {
+        pipe.read((chunk) => {
           text += chunk.toString("latin1");
           const end = text.indexOf("\0");
           if (end >= 0) resolve(text.slice(0, end));
@@ -270,7 +276,7 @@ export class Sandbox {
     } finally {
       clearTimeout(timer);
       // What a profile left running may hold the other end.
-      pipe.destroy();
+      pipe.close();
     }
   }
 
@@ -300,6 +306,7 @@ export class Sandbox {
     const { stdin, stdout, stderr, settle } = openHostEnds(set);
     void Promise.race([waiting.opened, waiting.ended]).then(settle);
     this.#child.stdin?.write(`open ${set.name}\n`);
+    this.#startLogin();
     // Whoever cannot have it is told why; the ends go with the sandbox.
     try {
       await this.ready;
@@ -325,10 +332,18 @@ export class Sandbox {
     };
   }
 
+  /** Beside the first shell and after it, which is longer on its way. */
+  #startLogin(): void {
+    if (this.#options.login === null || this.#login) return;
+    this.#login = openReader(join(this.#options.channel, LOGIN_PIPE));
+    this.#child.stdin?.write("login\n");
+  }
+
   /** Ends everything inside; resolves when nothing of it is left. Idempotent. */
   async stop(): Promise<void> {
     if (this.#child.exitCode === null && this.#child.signalCode === null) endGroup(this.#child);
     await this.#gone;
+    this.#login?.close();
     const deadline = performance.now() + limits.killVerifyMs;
     const init = this.#init;
     while (init !== null && lives(init)) {
@@ -378,7 +393,6 @@ export class Sandbox {
         limits.openTimeoutMs,
       );
       createInterface({ input: stdout }).on("line", (line) => {
-        if (line === PIPES_MADE) return this.#pipesMade(null);
         if (line !== "ready") return this.#told(line);
         return void doorOpen.then(() => {
           clearTimeout(timer);
@@ -399,9 +413,10 @@ export class Sandbox {
     const [verb = "", name = "", number = ""] = line.split(" ");
     const entry = this.#streams.get(name);
     if (!entry) return;
-    if (verb === "opened") entry.opened();
-    else if (verb === "pid") entry.pid = Number(number);
-    else if (verb === "exit") {
+    if (verb === "opened") {
+      entry.pid = Number(number);
+      entry.opened();
+    } else if (verb === "exit") {
       this.#streams.delete(name);
       entry.end({ exitCode: Number(number), signal: null, lost: null });
     }
@@ -413,13 +428,6 @@ export class Sandbox {
     this.#lost ??= lost;
     for (const { end } of this.#streams.values()) end({ exitCode: null, signal: null, lost });
     this.#streams.clear();
-    this.#pipesMade(this.#isReady ? lost : unavailable(reason));
-  }
-
-  /** Once, whatever is said inside: the supervisor's output is within reach of commands that trace it. */
-  #pipesMade(error: Error | null): void {
-    this.#settlePipes?.(error);
-    this.#settlePipes = null;
   }
 }
 
@@ -475,18 +483,19 @@ export function bwrapArguments({
 function command(
   { network, owner, ...options }: SandboxOptions,
   program: (name: string) => string,
+  inherited: readonly number[],
 ): string[] {
   const bwrap = program("bwrap");
-  const sandbox = [bwrap, "--args", "3", "--", ...supervisor(options)];
+  const sandbox = [bwrap, "--args", "3", "--", ...supervisor(options, inherited)];
   if (typeof network === "string") return sandbox;
   const outer = [bwrap, "--unshare-user", "--unshare-net", "--cap-drop", "ALL", "--die-with-parent"];
   // Without it the kernel refuses a root in the inner layer, as it is the outer one's root.
   if (process.getuid?.() === 0 && owner === null) outer.push("--cap-add", "CAP_SETFCAP");
   const door = [process.execPath, "-e", HANDING_DOOR, "--", String(DOOR_PORT)];
   // Without its door the sandbox is nothing that was asked for.
-  const script = `{ ${quoteAll(door)} </dev/null >&2 3<&- 4<&- 5>&- 6>&- || kill -KILL $$; } &
+  const script = `{ ${quoteAll(door)} </dev/null >&2 3<&- 4<&- 5>&- || kill -KILL $$; } &
 unset NODE_CHANNEL_FD NODE_CHANNEL_SERIALIZATION_MODE
-exec 7>&-
+exec 6>&-
 exec "$@"`;
   return [...outer, "--dev-bind", "/", "/", "--", program("sh"), "-c", script, "sh", ...sandbox];
 }
