@@ -2,6 +2,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { judgeOwner, type OwnerState } from "../owner.ts";
 import { WORKER_MARKER } from "../shell/worker.ts";
+import { SANDBOX_MARK } from "./bubblewrap/sandbox.ts";
 import { readRecords } from "./owners.ts";
 
 export interface LocalEntry {
@@ -45,7 +46,7 @@ export async function listLocal(options: { readonly stateDir: string }): Promise
 
 interface Marked extends LocalProcess {
   readonly worker: string;
-  /** A resident shell, or a subshell of it: its arguments are the shell's own. */
+  /** A resident shell, or a subshell of it: its arguments are the shell's own. Or what makes a sandbox. */
   readonly isShell: boolean;
 }
 
@@ -60,7 +61,8 @@ async function readMarked(): Promise<readonly Marked[]> {
       const words = (await readFile(`/proc/${name}/cmdline`, "utf8")).split("\0");
       const command = words.join(" ").trim().slice(0, 200);
       const worker = marker.slice(WORKER_MARKER.length + 1);
-      found.push({ pid: Number(name), command, worker, isShell: isResident(command) });
+      const isShell = worker.endsWith(SANDBOX_MARK) || isResident(command);
+      found.push({ pid: Number(name), command, worker, isShell });
     } catch {
       // It ended while we looked, or it is somebody else's.
     }

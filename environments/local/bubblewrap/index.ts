@@ -35,7 +35,7 @@ import { claimedPlaceholders, knownPlaceholders, releasePlaceholders } from "./c
 import { checkWorkspace, isInside, layoutArgv, sandboxHome, seesBash } from "./layout.ts";
 import { probeBubblewrap } from "./probe.ts";
 import { protect } from "./protected.ts";
-import { type Owner, SANDBOX_INIT, Sandbox, unavailable } from "./sandbox.ts";
+import { type Owner, SANDBOX_INIT, SANDBOX_MARK, Sandbox, unavailable } from "./sandbox.ts";
 
 export interface BubblewrapOptions extends ShellEnvironmentOptions {
   /** @default "open" */
@@ -230,6 +230,7 @@ class BubblewrapBackend implements ShellBackend {
         channel,
         workspace: this.workspace,
         env: this.#variables(gate !== null),
+        mark: `${this.#id()}${SANDBOX_MARK}`,
         owner,
         network: gate ? { onDoor: (listener) => gate.adopt(listener) } : egress === "none" ? "none" : "open",
         bash: this.knownShells.bash,

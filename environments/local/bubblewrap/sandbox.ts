@@ -17,6 +17,7 @@ import { hostProgram } from "../../host-programs.ts";
 import { quote, quoteAll } from "../../shell/quote.ts";
 import { loginScript, type ShellKind } from "../../shell/script.ts";
 import type { ShellStream, StreamEnd, StreamRequest } from "../../shell/stream.ts";
+import { WORKER_MARKER } from "../../shell/worker.ts";
 import { covering, inheritedDescriptors } from "./inherited.ts";
 import { CHANNEL } from "./layout.ts";
 import { openHostEnds, openReader, PASSABLE, type PipeSet, PipeStock, type WaitingReader } from "./pipes.ts";
@@ -36,6 +37,11 @@ export interface SandboxOptions {
   readonly workspace: string;
   /** Variables of every program inside. They reach bwrap by its environment, never by its arguments. */
   readonly env: Readonly<Record<string, string>>;
+  /**
+   * Value of `WORKER_MARKER` for bwrap alone. One whose orchestrator is killed while it lets its first process go leaves
+   * that waiting for ever, which a sweep then finds by it.
+   */
+  readonly mark: string;
   /** Whose ids programs get, when this process is root and may choose. @default this process's */
   readonly owner: Owner | null;
   readonly network: "open" | "none" | { readonly onDoor: (listener: Server) => void };
@@ -62,6 +68,9 @@ const ISOLATION = [
 const LOGIN_END = "\\000";
 /** Name of the pipe, in the channel, of the login shell's variables. */
 const LOGIN_PIPE = "login";
+
+/** Ends the mark of bwrap's own processes. */
+export const SANDBOX_MARK = ".sandbox";
 
 /** Process 1 inside, bwrap's own: it adopts every orphan. */
 export const SANDBOX_INIT = "1";
@@ -208,7 +217,7 @@ export class Sandbox {
     const child = spawn(file, argv, {
       // Where it stands must not keep a folder of the host's busy.
       cwd: "/",
-      env: options.env,
+      env: { ...options.env, [WORKER_MARKER]: options.mark },
       ...(owner && { uid: owner.uid, gid: owner.gid }),
       detached: true,
       // Arguments and filter are read from descriptors 3 and 4; 5 tells what was made; the door hands its port over.
@@ -469,6 +478,9 @@ export function bwrapArguments({
     ...layout,
     "--chdir",
     workspace,
+    // bwrap's own, by which it is found; a program inside has the mark of its shell or none.
+    "--unsetenv",
+    WORKER_MARKER,
     "--seccomp",
     "4",
     "--json-status-fd",

@@ -29,6 +29,7 @@ import { probeBubblewrap } from "../../../environments/local/bubblewrap/probe.ts
 import { Sandbox } from "../../../environments/local/bubblewrap/sandbox.ts";
 import { seccompFilter } from "../../../environments/local/bubblewrap/seccomp.ts";
 import { createLocalEnvironment } from "../../../environments/local/index.ts";
+import { ownerLabel, thisProcessTable } from "../../../environments/owner.ts";
 import { parseExports } from "../../../environments/shell/exports.ts";
 import { mirror } from "../../../environments/sync/mirror.ts";
 import { createHostTree } from "../../../environments/tree/host.ts";
@@ -463,6 +464,7 @@ console.log(output); await environment.stop(); }`;
       channel,
       workspace,
       env: { PATH: process.env.PATH ?? "", KEPT: "kept", verb: "mine" },
+      mark: "test.sandbox",
       owner: null,
       network: "none",
       bash,
@@ -505,6 +507,62 @@ await environment.processes.start("sleep 4321"); console.log("started"); setInte
     await environment.stop();
     expect(await readdir(workspace)).toEqual([]);
     expect(await readdir(join(stateDir, "local"))).toEqual([]);
+  });
+
+  it("leave nothing that the next start does not end, at whatever moment the orchestrator is killed", {
+    timeout: 120_000,
+    tags: ["slow"],
+  }, async () => {
+    const workspace = await mkdtemp(join(root, "workspace-"));
+    const stateDir = await mkdtemp(join(root, "state-"));
+    const module = join(import.meta.dirname, "../../../environments/local/bubblewrap/index.ts");
+    const code = `const { createBubblewrapEnvironment } = await import(${JSON.stringify(module)});
+const environment = createBubblewrapEnvironment(${JSON.stringify({ workspace, stateDir, egress: "none" })});
+console.log("begins"); await environment.exec("true"); console.log("ran"); setInterval(() => {}, 1000);`;
+    for (let moment = 0; moment < 8; moment += 1) {
+      const child = spawn(process.execPath, ["--input-type=module", "-e", code], {
+        stdio: ["ignore", "pipe", "inherit"],
+        env: { ...process.env, MARK: workspace },
+      });
+      await new Promise((resolve) => child.stdout.once("data", resolve));
+      await new Promise((resolve) => setTimeout(resolve, moment * 6 + Math.random() * 6));
+      child.kill("SIGKILL");
+      await new Promise((resolve) => child.once("close", resolve));
+    }
+    const { environment } = await make({ workspace, stateDir });
+    await environment.start();
+    await environment.stop();
+    expect(await marked(workspace)).toEqual([]);
+  });
+
+  it("are ended where they wait for a bwrap that is gone", async () => {
+    const workspace = await mkdtemp(join(root, "workspace-"));
+    const stateDir = await mkdtemp(join(root, "state-"));
+    const id = "left-behind";
+    const owner = ownerLabel({ ...thisProcessTable(), pid: 2 ** 22 + 1, startTime: () => "1" });
+    await mkdir(join(stateDir, "local"), { recursive: true });
+    const record = { id, owner, workspace, createdAt: new Date().toISOString(), keep: false };
+    await writeFile(join(stateDir, "local", `${id}.json`), JSON.stringify(record));
+    // As bwrap's first process is when nobody lets it go any more: it heeds no signal but one.
+    const child = spawn(
+      "bwrap",
+      ["--unshare-user", "--unshare-pid", "--userns-block-fd", "3", "--ro-bind", "/", "/", "true"],
+      {
+        stdio: ["ignore", "ignore", "ignore", "pipe"],
+        env: { PATH: process.env.PATH, MARK: workspace, MOORAGE_WORKER: `${id}.sandbox` },
+      },
+    );
+    await expect.poll(async () => (await marked(workspace)).length, { timeout: 10_000 }).toBe(2);
+    child.kill("SIGKILL");
+    await new Promise((resolve) => child.once("exit", resolve));
+    expect(await marked(workspace)).toHaveLength(1);
+    const { environment, run } = await make({ workspace, stateDir });
+    expect((await run("echo $MOORAGE_WORKER")).output).toMatch(
+      new RegExp(`^${environment.id}\\.[0-9a-f.]+u`),
+    );
+    expect(await marked(`MOORAGE_WORKER=${environment.id}.sandbox`)).not.toEqual([]);
+    await environment.stop();
+    expect(await marked(workspace)).toEqual([]);
   });
 
   it("security 25: end with the sandbox, also a daemon that left its session and dropped every variable", async () => {
