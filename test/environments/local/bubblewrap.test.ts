@@ -546,9 +546,20 @@ console.log("begins"); await environment.exec("true"); console.log("ran"); setIn
     // As bwrap's first process is when nobody lets it go any more: it heeds no signal but one.
     const child = spawn(
       "bwrap",
-      ["--unshare-user", "--unshare-pid", "--userns-block-fd", "3", "--ro-bind", "/", "/", "true"],
+      [
+        "--unshare-user",
+        "--unshare-pid",
+        "--info-fd",
+        "4",
+        "--userns-block-fd",
+        "3",
+        "--ro-bind",
+        "/",
+        "/",
+        "true",
+      ],
       {
-        stdio: ["ignore", "ignore", "ignore", "pipe"],
+        stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"],
         env: { PATH: process.env.PATH, MARK: workspace, MOORAGE_WORKER: `${id}.sandbox` },
       },
     );
