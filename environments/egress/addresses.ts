@@ -36,6 +36,18 @@ const EMBEDDINGS: readonly (readonly [kind: string, prefix: string, at: number, 
   ["Teredo", "2001::/32", 12, true],
 ];
 
+/**
+ * Below any prefix: the middle of the lower half tells that an IPv4 address of the site follows, which its ISATAP router
+ * would send on to.
+ *
+ * @see RFC 5214 section 6.1
+ */
+function isatapAddress(address: string): string | null {
+  const bytes = addressBytes(address);
+  const marked = (bytes[8] === 0 || bytes[8] === 2) && bytes[9] === 0 && bytes[10] === 0x5e && bytes[11] === 0xfe;
+  return marked ? bytes.slice(12).join(".") : null;
+}
+
 /** Local NAT64 prefixes carry an address at a place that only their network knows. */
 const LOCAL_NAT64 = makeRange("64:ff9b:1::/48");
 
@@ -109,9 +121,13 @@ function addressBytes(address: string): readonly number[] {
  */
 export function embeddedAddresses(address: string): readonly string[] {
   if (isIP(address) !== 6 || address.includes("%")) return [];
-  return EMBEDDING_LISTS.filter(({ range }) => range.contains(address)).map((form) =>
-    innerAddress(address, form),
-  );
+  const isatap = isatapAddress(address);
+  return [
+    ...EMBEDDING_LISTS.filter(({ range }) => range.contains(address)).map((form) =>
+      innerAddress(address, form),
+    ),
+    ...(isatap === null ? [] : [isatap]),
+  ];
 }
 
 function innerAddress(address: string, { at, inverted }: (typeof EMBEDDING_LISTS)[number]): string {
@@ -145,6 +161,10 @@ export function specialAddress(address: string): string | null {
     return embedding.kind === "IPv4-mapped" || embedding.kind === "NAT64" ? null : embedding.kind;
   }
   if (special) return special.kind;
+  const isatap = isatapAddress(address);
+  // One that only looks so, with an address that is anybody's, is as public as it is itself.
+  const inner = isatap === null ? null : specialAddress(isatap);
+  if (inner !== null) return `ISATAP of ${inner}`;
   // Only 2000::/3 is given out.
   return GLOBAL_UNICAST.contains(address) ? null : "reserved";
 }

@@ -21,6 +21,8 @@ export type ClientHello =
 const HANDSHAKE = 22;
 const CLIENT_HELLO = 1;
 const RECORD_MAX = 16_384;
+/** Clients that split their first message on purpose make a handful. */
+const RECORDS_MAX = 64;
 const SERVER_NAME = 0;
 /** encrypted_client_hello, and the forms of its drafts. */
 const ENCRYPTED = new Set([0xfe0d, 0xffce, 0xfe08, 0xfe09, 0xfe0a, 0xfe0b, 0xfe0c]);
@@ -35,11 +37,13 @@ export function readClientHello(bytes: Buffer): ClientHello {
     if (bytes.length < at + 5) return incomplete(bytes);
     const size = bytes.readUInt16BE(at + 3);
     if (size === 0 || size > RECORD_MAX) return malformed("a record has a wrong size");
+    // The whole is read again with every piece that arrives: what each record costs, a hostile client asks for often.
+    if (parts.length === RECORDS_MAX) return malformed("its ClientHello is in too many records");
     const part = bytes.subarray(at + 5, at + 5 + size);
     parts.push(part);
     length += part.length;
-    const start = length >= 4 ? Buffer.concat(parts) : null;
-    if (start) {
+    if (length >= 4 && needed === Number.POSITIVE_INFINITY) {
+      const start = Buffer.concat(parts);
       if (start[0] !== CLIENT_HELLO) return malformed("it does not begin with a ClientHello");
       needed = 4 + start.readUIntBE(1, 3);
       if (needed > limits.egressHelloMaxBytes) return malformed("its ClientHello is too long");

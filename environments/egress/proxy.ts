@@ -16,10 +16,12 @@ import { type CompiledPolicy, compilePolicy } from "./policy.ts";
 import {
   answerRequest,
   asDecision,
+  BUSY,
   denied,
   malformedRequest,
   type Refusal,
   refusalParts,
+  refuseRequest,
   type Target,
   unreachable,
 } from "./requests.ts";
@@ -83,6 +85,8 @@ interface OpenConnection {
   readonly client: Socket;
   readonly target: Target;
   readonly address: string;
+  /** Whether it is of no use without its client, as an answer is; a tunnel has bytes of its own to bring to an end. */
+  readonly forAnswer: boolean;
 }
 
 class RunningProxy implements EgressProxy {
@@ -100,6 +104,8 @@ class RunningProxy implements EgressProxy {
   readonly #tunnels = new WeakMap<Duplex, Target>();
   /** When what follows on a connection must be a whole head. */
   readonly #heads = new WeakMap<Duplex, { readonly timer: NodeJS.Timeout; running: number }>();
+  /** How many requests of a connection are not answered yet: it can ask for many at once. */
+  readonly #unanswered = new Map<Duplex, number>();
   #policy: CompiledPolicy;
 
   constructor(options: EgressProxyOptions) {
@@ -184,6 +190,8 @@ class RunningProxy implements EgressProxy {
     });
     // Bodies take as long as they move.
     server.timeout = limits.egressIdleMs;
+    // None is left out of what is looked at, as those behind the first thousand would be; their bytes have a limit.
+    server.maxHeadersCount = 0;
     server.on("request", (request: IncomingMessage, response) => {
       const context = {
         policy: () => this.#policy,
@@ -193,19 +201,30 @@ class RunningProxy implements EgressProxy {
         credentials: this.#credentials,
         authorities: this.#authorities,
         track: (client: Socket, upstream: Socket, target: Target, address: string) =>
-          this.#track({ client, server: upstream, target, address }),
+          this.#track({ client, server: upstream, target, address, forAnswer: true }),
       };
       this.#countRequests(request.socket, 1);
-      response.once("close", () => this.#countRequests(request.socket, -1));
+      response.once("close", () => {
+        this.#countRequests(request.socket, -1);
+        this.#countUnanswered(request.socket, -1);
+      });
+      if (!this.#countUnanswered(request.socket, 1)) {
+        this.#log.add({ ...asDecision("http", "", 0), rule: "too many requests at once" });
+        return refuseRequest(response, BUSY);
+      }
       answerRequest(context, request, response, this.#tunnels.get(request.socket) ?? null).catch(() => {
         // A fault of ours must not open anything: the client is cut off.
         request.socket.destroy();
       });
+      return undefined;
     });
     server.on("connect", (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+      // What is said of the tunnel would stand in the midst of an answer.
+      if (this.#unanswered.has(socket)) return void socket.destroy();
       this.#countRequests(socket, 1);
       // The listener hands on net sockets only; the event's type is wider.
       this.#connectRequest(request, socket as Socket, head);
+      return undefined;
     });
     server.on("clientError", (error: Error, socket: Duplex) => {
       if (!socket.writable || socket.destroyed) return void socket.destroy();
@@ -224,7 +243,13 @@ class RunningProxy implements EgressProxy {
       return;
     }
     this.#clients.add(socket);
-    socket.once("close", () => this.#clients.delete(socket));
+    socket.once("close", () => {
+      this.#clients.delete(socket);
+      this.#unanswered.delete(socket);
+      for (const { client, server, forAnswer } of this.#open) {
+        if (forAnswer && client === socket) server.destroy();
+      }
+    });
     // Whoever handles the socket hears of its end by `close`.
     socket.on("error", () => {});
     const timer = setTimeout(() => socket.destroy(), limits.egressHeadMs);
@@ -265,6 +290,16 @@ class RunningProxy implements EgressProxy {
     if (head.running === 0 && !socket.destroyed) this.#expectHead(socket);
   }
 
+  /** @param more 1 when a request begins, -1 when it is answered @returns whether it may begin */
+  #countUnanswered(socket: Duplex, more: 1 | -1): boolean {
+    const own = this.#unanswered.get(socket) ?? 0;
+    let all = more;
+    for (const count of this.#unanswered.values()) all += count;
+    if (own + more > 0) this.#unanswered.set(socket, own + more);
+    else this.#unanswered.delete(socket);
+    return all <= limits.egressMaxConnections;
+  }
+
   #connectRequest(request: IncomingMessage, socket: Socket, head: Buffer): void {
     socket.on("error", () => {});
     const speech: Speech = {
@@ -276,7 +311,7 @@ class RunningProxy implements EgressProxy {
       if (this.#tunnels.has(socket)) throw new MalformedHost("a tunnel holds no other tunnel");
       const { host, port } = parseAuthority(text);
       if (port === null) throw new MalformedHost("CONNECT needs a port");
-      void this.#openTunnel("connect", socket, { host, port }, head, speech);
+      this.#openTunnel("connect", socket, { host, port }, head, speech).catch(() => socket.destroy());
     } catch (error) {
       if (!(error instanceof MalformedHost)) throw error;
       this.#log.add({ ...asDecision("connect", text, 0), rule: `malformed host: ${error.message}` });
@@ -326,7 +361,7 @@ class RunningProxy implements EgressProxy {
     }
     const { socket: server, address } = dialled;
     if (client.destroyed) return void server.destroy();
-    this.#track({ client, server, target, address });
+    this.#track({ client, server, target, address, forAnswer: false });
     speech.accept();
     const clientFirst = port === 443;
     // What is not known before the first bytes is said of them; what passes is one decision, not two.
@@ -381,7 +416,9 @@ class RunningProxy implements EgressProxy {
         accept: () => socket.write(replyFrame(REPLY.succeeded)),
         refuse: ({ status }) => refuse(replyFrame(status === 403 ? REPLY.notAllowed : REPLY.unreachable)),
       };
-      void this.#openTunnel("socks5", socket, request, bytes.subarray(request.size), speech);
+      this.#openTunnel("socks5", socket, request, bytes.subarray(request.size), speech).catch(() =>
+        socket.destroy(),
+      );
     };
     const onData = (chunk: Buffer) => {
       bytes = Buffer.concat([bytes, chunk]);

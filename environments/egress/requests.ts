@@ -32,7 +32,7 @@ export interface RequestContext {
 /** Named in a refusal, for machines. */
 export interface Refusal {
   readonly status: 400 | 403 | 502 | 503;
-  readonly code: "EGRESS_DENIED" | "EGRESS_MALFORMED" | "EGRESS_UNREACHABLE";
+  readonly code: "EGRESS_DENIED" | "EGRESS_MALFORMED" | "EGRESS_UNREACHABLE" | "EGRESS_BUSY";
   readonly message: string;
   readonly rule: string | null;
   readonly allowWith: string | null;
@@ -70,35 +70,42 @@ export async function answerRequest(
       ...asDecision("http", hostShown(request, tunnel), 0),
       rule: `malformed request: ${target}`,
     });
-    return refuse(response, malformedRequest(target));
+    return refuseRequest(response, malformedRequest(target));
   }
   const { host, path } = target;
   const credential = credentialFor(context.credentials, target);
+  // Its answer is the request itself.
+  if (credential && request.method === "TRACE") {
+    const rule = "TRACE would show the credential of its host";
+    context.log.add({ ...asDecision("http", formatHost(host), target.port), rule });
+    return refuseRequest(response, malformedRequest(rule));
+  }
   const secure = credential?.tls === true;
   const port = secure && target.port === 80 ? 443 : target.port;
   const verdict = context.policy().judge(host, port);
   const entry = { ...asDecision("http", formatHost(host), port), ...verdict };
   if (!verdict.allowed) {
     context.log.add(entry);
-    return refuse(response, denied(entry));
+    return refuseRequest(response, denied(entry));
   }
   const dialled = await dial(context.policy, { host, port }, context.lookup, context.connect);
   if (dialled.outcome === "unreachable") {
     context.log.add(entry);
-    return refuse(response, unreachable(dialled.reason));
+    return refuseRequest(response, unreachable(dialled.reason));
   }
   const final = { ...entry, ...dialled.verdict, address: dialled.address };
   context.log.add(final);
-  if (dialled.outcome === "denied") return refuse(response, denied(final));
+  if (dialled.outcome === "denied") return refuseRequest(response, denied(final));
   const { socket } = dialled;
   context.track(request.socket, socket, { host, port }, dialled.address);
   try {
     const outward = secure ? await overTls(socket, host, context.authorities) : socket;
+    // Whoever asked may have left meanwhile, and nobody would hear of the answer's end.
+    if (request.socket.destroyed) return void socket.destroy();
     forward(request, response, outward, { host, port: target.port, path }, credential);
   } catch (error) {
     socket.destroy();
-    const reason = error instanceof Error ? error.message : String(error);
-    refuse(response, unreachable(`${formatHost(host)} cannot be trusted: ${reason}`));
+    refuseRequest(response, unreachable(`${formatHost(host)} cannot be trusted: ${messageOf(error)}`));
   }
 }
 
@@ -153,6 +160,15 @@ export function malformedRequest(reason: string): Refusal {
   return { status: 400, code: "EGRESS_MALFORMED", message, rule: null, allowWith: null };
 }
 
+/** For what is over a limit of the proxy's; only this is worth another try. */
+export const BUSY: Refusal = {
+  status: 503,
+  code: "EGRESS_BUSY",
+  message: `The egress proxy answers ${limits.egressMaxConnections} requests at once and no more`,
+  rule: null,
+  allowWith: null,
+};
+
 const REASONS = {
   400: "Malformed for egress proxy",
   403: "Blocked by egress policy",
@@ -173,7 +189,7 @@ export function refusalParts({ status, code, message, rule, allowWith }: Refusal
   return { status, reason: REASONS[status], headers, body };
 }
 
-function refuse(response: ServerResponse, refusal: Refusal): void {
+export function refuseRequest(response: ServerResponse, refusal: Refusal): void {
   const { status, reason, headers, body } = refusalParts(refusal);
   if (response.destroyed) return;
   response.writeHead(status, reason, headers).end(body);
@@ -260,13 +276,17 @@ function forward(
     headers: forwardedHeaders(request, target, credential),
     setHost: false,
   });
+  // None is left out of what is looked at; their bytes have a limit.
+  upstream.maxHeadersCount = 0;
   const fail = (reason: string) => {
-    if (!response.headersSent) refuse(response, unreachable(reason));
+    if (!response.headersSent) refuseRequest(response, unreachable(reason));
     // A body that broke off must not look whole.
     else response.destroy();
     socket.destroy();
   };
   upstream.on("error", (error) => fail(`${formatHost(target.host)} broke off: ${error.message}`));
+  // Never asked for: what was said of it is not handed on.
+  upstream.on("upgrade", () => fail(`${formatHost(target.host)} went over to another protocol`));
   upstream.on("response", (answer) => {
     const named = (answer.headers.connection ?? "").split(",").map((name) => name.trim().toLowerCase());
     const headers: string[] = [];
@@ -275,10 +295,20 @@ function forward(
       const lower = name.toLowerCase();
       if (!HOP_BY_HOP.has(lower) && !named.includes(lower)) headers.push(name, value);
     }
-    response.writeHead(answer.statusCode ?? 502, answer.statusMessage ?? "", headers);
+    try {
+      response.writeHead(answer.statusCode ?? 0, answer.statusMessage ?? "", headers);
+    } catch (error) {
+      // A server may send what Node reads and does not write: a status of 000, control characters in its reason.
+      return fail(`${formatHost(target.host)} has a malformed answer: ${messageOf(error)}`);
+    }
     answer.on("error", () => fail("the answer broke off"));
     answer.pipe(response);
+    return undefined;
   });
   response.once("close", () => socket.destroy());
   request.pipe(upstream);
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }

@@ -51,6 +51,9 @@ const SPECIAL: readonly (readonly [address: string, kind: string])[] = [
   ["2002:a9fe:a9fe::", "6to4 of metadata"],
   ["2002:808:808::", "6to4"],
   ["2001:0:4136:e378:8000:63bf:5601:5601", "Teredo of metadata"],
+  ["2606:4700::5efe:a00:1", "ISATAP of private"],
+  ["2606:4700::200:5efe:169.254.169.254", "ISATAP of metadata"],
+  ["fe80::5efe:808:808", "link-local"],
   ["fe80::1%eth0", "malformed"],
   ["127.1", "malformed"],
   ["0x7f000001", "malformed"],
@@ -72,6 +75,7 @@ describe("specialAddress()", () => {
     "2606:4700::1111",
     "::ffff:8.8.8.8",
     "64:ff9b::808:808",
+    "2606:4700::200:5efe:808:808",
   ])("%s is public", (address) => {
     expect(specialAddress(address)).toBeNull();
   });
