@@ -6,7 +6,7 @@
  * sandbox cannot be made, that is an error; commands never run outside of one.
  */
 import { existsSync, mkdtempSync, realpathSync, statSync } from "node:fs";
-import { rm, stat } from "node:fs/promises";
+import { realpath, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
@@ -276,8 +276,12 @@ function foreignOwner(path: string): Owner | null {
   return uid === 0 ? null : { uid, gid };
 }
 
+/** @param path with every link resolved, as it was when the environment was made */
 async function folderProblem(path: string): Promise<MoorageError | null> {
   try {
+    // Somebody who may write above it could have put a link to another folder in its place.
+    if ((await realpath(path)) !== path)
+      return new MoorageError("WORKDIR_MISSING", `Cannot work in "${path}": it has become a link`);
     if ((await stat(path)).isDirectory()) return null;
     return new MoorageError("WORKDIR_MISSING", `Cannot work in "${path}": it is no folder`);
   } catch (error) {

@@ -4,6 +4,7 @@ import { promisify } from "node:util";
 import { limits } from "../../../src/limits.ts";
 import type { Health } from "../../base.ts";
 import { hostProgram } from "../../host-programs.ts";
+import { withoutLaterMounts } from "./propagation.ts";
 
 const PROBE = ["--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/"];
 
@@ -23,8 +24,11 @@ export async function probeBubblewrap(exposed: readonly string[] = []): Promise<
     const [setsid = null, nothing = null] = rest;
     if (setsid === null || nothing === null)
       return bad("setsid or true is not installed", "Install the packages util-linux and coreutils.");
-    const argv = [...PROBE, "--proc", "/proc", "--dev", "/dev", "--", setsid, "-w", nothing];
-    await promisify(execFile)(bwrap, argv, { timeout: limits.probeTimeoutMs, cwd: "/" });
+    const unshare = hostProgram("unshare", exposed);
+    if (unshare === null) return bad("unshare is not installed", "Install the package util-linux.");
+    const own = [bwrap, ...PROBE, "--proc", "/proc", "--dev", "/dev", "--", setsid, "-w", nothing];
+    const [file = "", ...argv] = withoutLaterMounts(own, () => unshare, false);
+    await promisify(execFile)(file, argv, { timeout: limits.probeTimeoutMs, cwd: "/" });
     return { healthy: true, detail: "sandboxes can be made" };
   } catch (error) {
     const stderr = error instanceof Error && "stderr" in error ? String(error.stderr).trim() : "";

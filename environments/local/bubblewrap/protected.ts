@@ -8,6 +8,7 @@ import { readFile, rm, rmdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
 import { readGitParts } from "./git-parts.ts";
+import { linkedFiles } from "./linked-files.ts";
 
 /** Of git's own folder, held when they are missing. */
 const GIT = ["hooks", "config"];
@@ -18,9 +19,34 @@ const GIT = ["hooks", "config"];
 const GIT_FILES = { commondir: ".\n", "config.worktree": "" };
 
 /** Held when they are missing. */
-const HELD = [".vscode", ".idea", ".claude", ".cursor", ".codex", ".gemini", ".mcp.json"];
+const HELD = [
+  ".vscode",
+  ".idea",
+  ".zed",
+  ".claude",
+  ".cursor",
+  ".codex",
+  ".gemini",
+  ".windsurf",
+  ".kiro",
+  ".roo",
+  ".opencode",
+  ".mcp.json",
+];
 /** Read-only when there; as an empty folder they would disturb programs outside. */
-const WHEN_THERE = [".gitmodules", ".envrc", ".husky", ".devcontainer", "moorage.yaml"];
+const WHEN_THERE = [
+  ".gitmodules",
+  ".envrc",
+  ".husky",
+  ".devcontainer",
+  "moorage.yaml",
+  "opencode.json",
+  ".continue",
+  ".amazonq",
+  ".aider.conf.yml",
+];
+/** Mercurial runs what these name, by themselves when they are there. */
+const MERCURIAL = [".hg/hgrc", ".hg/hgrc-not-shared", ".hg/sharedpath"];
 
 interface Part {
   /** Relative to the workspace. */
@@ -89,25 +115,40 @@ export function protect(workspace: string, claimed: ReadonlySet<string>): Protec
 
 /** Each once, a folder before what is in it. */
 function partsOf(workspace: string, kind: (name: string) => Kind): readonly Part[] {
-  const { folder, hooks, includes } = readGitParts(workspace);
+  const { folder, common, hooks, includes, programs } = readGitParts(workspace);
   const rest: Part[] = [
     ...HELD.map((name) => ({ name, hold: "folder" as const })),
     ...WHEN_THERE.map((name) => ({ name })),
+    ...(kindOf(join(workspace, ".hg")) === "folder" ? [opened(".hg"), ...MERCURIAL.map(heldEmpty)] : []),
   ];
+  const repositories = common === null ? [folder] : [folder, common];
+  const linked = [
+    ...HELD,
+    ...WHEN_THERE,
+    ...hooks,
+    ...repositories.map((name) => join(name, "hooks")),
+  ].flatMap((name) => linkedFiles(workspace, name));
   const parts: Part[] = [
     ...(folder === ".git" ? [] : [{ name: ".git" }, ...ancestors(folder).map(opened)]),
     { name: folder, writable: true, hold: "folder" },
-    ...GIT.map((name) => ({ name: join(folder, name), hold: "folder" as const })),
-    ...Object.entries(GIT_FILES).map(([name, text]) => ({ name: join(folder, name), hold: { text } })),
+    ...(common === null ? [] : [...ancestors(common).map(opened), opened(common)]),
+    ...repositories.flatMap((repository) => [
+      ...GIT.map((name) => ({ name: join(repository, name), hold: "folder" as const })),
+      ...Object.entries(GIT_FILES).map(([name, text]) => ({ name: join(repository, name), hold: { text } })),
+    ]),
     // Before what lies elsewhere, which may lie in one of them.
     ...rest,
     ...hooks.flatMap((name) => elsewhere(kind, name, "folder")),
-    ...includes.flatMap((name) => elsewhere(kind, name, { text: "" })),
+    ...[...includes, ...programs, ...linked].flatMap((name) => elsewhere(kind, name, { text: "" })),
   ];
   const own = new Map(parts.filter((part) => !isOpened(part)).map((part) => [part.name, part] as const));
   return parts
     .filter(({ name }, index) => parts.findIndex((part) => part.name === name) === index)
     .map((part) => (isOpened(part) ? (own.get(part.name) ?? part) : part));
+}
+
+function heldEmpty(name: string): Part {
+  return { name, hold: { text: "" } };
 }
 
 /** Protected for what is in it alone. */

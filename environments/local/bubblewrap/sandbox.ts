@@ -8,7 +8,6 @@ import { chmodSync, chownSync, closeSync, openSync, readFileSync, rmSync, writeF
 import { rm } from "node:fs/promises";
 import { Server } from "node:net";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { Readable } from "node:stream";
 import { MoorageError } from "../../../src/errors.ts";
 import { limits } from "../../../src/limits.ts";
@@ -21,7 +20,9 @@ import { WORKER_MARKER } from "../../shell/worker.ts";
 import { covering, inheritedDescriptors } from "./inherited.ts";
 import { CHANNEL } from "./layout.ts";
 import { openHostEnds, openReader, PASSABLE, type PipeSet, PipeStock, type WaitingReader } from "./pipes.ts";
+import { withoutLaterMounts } from "./propagation.ts";
 import { seccompFilter } from "./seccomp.ts";
+import { LOGIN_MAX, onLines } from "./words.ts";
 
 /** Numbers of a user and a group. */
 export interface Owner {
@@ -132,6 +133,9 @@ echo "exit ${name} $__moor_c" >&3
 `;
 }
 
+/** As a shell tells of a program that SIGKILL ended. */
+const KILLED = 137;
+
 /** Of bwrap: see where it is started. The door's channel comes after. */
 const OWN_DESCRIPTORS = 6;
 
@@ -212,7 +216,8 @@ export class Sandbox {
     const hasDoor = typeof options.network !== "string";
     const own = hasDoor ? OWN_DESCRIPTORS + 1 : OWN_DESCRIPTORS;
     const inherited = inheritedDescriptors(own);
-    const [file = "", ...argv] = command(options, program, inherited);
+    const start = withoutLaterMounts(command(options, program, inherited), program, owner !== null);
+    const [file = "", ...argv] = start;
     const nothing = openSync("/dev/null", "r+");
     const child = spawn(file, argv, {
       // Where it stands must not keep a folder of the host's busy.
@@ -280,6 +285,7 @@ export class Sandbox {
           text += chunk.toString("latin1");
           const end = text.indexOf("\0");
           if (end >= 0) resolve(text.slice(0, end));
+          else if (text.length > LOGIN_MAX) fail("a login shell has too many variables");
         });
       });
     } finally {
@@ -334,7 +340,10 @@ export class Sandbox {
         stdin.destroy();
         const { pid } = waiting.entry;
         if (pid !== null && this.#streams.has(set.name)) this.#child.stdin?.write(`kill ${pid}\n`);
+        // Commands can keep the supervisor from telling it; what is left ends with the sandbox.
+        const late = setTimeout(() => this.#told(`exit ${set.name} ${KILLED}`), limits.killVerifyMs);
         await waiting.ended;
+        clearTimeout(late);
         stdout.destroy();
         stderr.destroy();
       },
@@ -401,7 +410,7 @@ export class Sandbox {
         () => reject(unavailable(`it did not start within ${limits.openTimeoutMs} ms`)),
         limits.openTimeoutMs,
       );
-      createInterface({ input: stdout }).on("line", (line) => {
+      onLines(stdout, (line) => {
         if (line !== "ready") return this.#told(line);
         return void doorOpen.then(() => {
           clearTimeout(timer);
