@@ -47,7 +47,10 @@ export async function attachContainer(
     );
   }
   const mounts = { ...info, Mounts: await realMounts(client, info.Mounts ?? []) };
-  const findings = lintContainer(mounts, hasHostCgroups(info) ? await cgroupVersionOf(client) : null);
+  const findings = [
+    ...(await ownSocketFindings(client, mounts.Mounts)),
+    ...lintContainer(mounts, hasHostCgroups(info) ? await cgroupVersionOf(client) : null),
+  ];
   refuseUnsafe(name, Id, findings, settings.unsafe);
   const container = await adoptContainer(client, Id, settings, false);
   container.env = { ...container.env, ...markerEnv(session) };
@@ -88,6 +91,22 @@ async function realMounts(client: DockerClient, mounts: readonly Mount[]): Promi
       return { ...mount, Source };
     }),
   );
+}
+
+/** The engine's own socket may have any name, and lie in any folder. */
+async function ownSocketFindings(
+  { endpoint }: DockerClient,
+  mounts: readonly Mount[],
+): Promise<LintFinding[]> {
+  if (!endpoint.local || endpoint.socketPath === null) return [];
+  const socket = await realpath(endpoint.socketPath).catch(() => endpoint.socketPath ?? "");
+  return mounts
+    .filter(({ Type, Source }) => Type === "bind" && (Source === socket || socket.startsWith(`${Source}/`)))
+    .map(({ Destination }) => ({
+      rule: "engine-socket",
+      level: "unsafe" as const,
+      text: `this engine's socket is mounted at ${Destination}`,
+    }));
 }
 
 /** Paths of the host that a volume of the engine's own driver is made of: a folder, a disk, layers. */

@@ -5,6 +5,7 @@
  * `unsafe` is the host, more or less: such a container is joined only when the operator names the rule. `weak` is a
  * defence that is missing.
  */
+import { normalize } from "node:path/posix";
 import type Dockerode from "dockerode";
 import { isSecretVariable } from "../local/variables.ts";
 
@@ -80,6 +81,11 @@ export const HOME_FOLDER = /^\/(?:root|home\/[^/]+|Users\/[^/]+)$/;
 /** Paths of folders and files in which programs keep their users' credentials. */
 export const CREDENTIALS_FOLDER =
   /(?:^|\/)\.(?:ssh|aws|gnupg|kube|docker|azure|netrc|git-credentials|pypirc|password-store|terraform\.d|config\/(?:gcloud|gh)|local\/share\/keyrings)(?:\/|$)/;
+/** What a user's shell, session or tools run from their own folder. */
+export const RUN_BY_USER =
+  /^\/(?:root|home\/[^/]+|Users\/[^/]+)\/(?:\.(?:bashrc|bash_profile|bash_login|bash_logout|bash_aliases|profile|zshrc|zshenv|zprofile|zlogin|login|cshrc|tcshrc|kshrc|pam_environment|gitconfig|vimrc|tmux\.conf|xprofile|xinitrc|xsession|npmrc)|\.config(?:\/(?:autostart|systemd|environment\.d|git|fish|nvim)(?:\/.*)?)?|\.local(?:\/(?:bin|share\/(?:applications|systemd))(?:\/.*)?)?|\.(?:cargo|vscode|vscode-server)(?:\/.*)?|bin)$/;
+/** Names of an engine's address for its clients. */
+const ENGINE_ADDRESS = /^(?:DOCKER_HOST|CONTAINER_HOST|BUILDKIT_HOST|CONTAINERD_ADDRESS|PODMAN_HOST)$/;
 const CREDENTIALS_OF_HOST =
   /^\/(?:home|Users|etc(?:\/(?:g?shadow-?|ssh|ssl\/private|kubernetes|krb5\.keytab)(?:\/.*)?)?)$/;
 const ENGINE_SOCKET =
@@ -119,10 +125,11 @@ export function lintContainer(
   for (const capability of added.filter((name: string) => UNSAFE_CAPABILITIES.has(name)))
     unsafe("capabilities", `it has the capability ${capability}`);
   for (const option of host.SecurityOpt ?? []) {
-    const [, name = "", value = ""] = /^([a-z-]+)[=:](.*)$/i.exec(option) ?? [];
+    const [, name = "", value = ""] = /^([a-z-]+)[=:](.*)$/is.exec(option) ?? [];
     // With its privileges the engine switches labels off by itself: who accepts them has accepted that.
     const unlabelled = name === "label" && /^(?:disable$|type:(?:spc_t|unconfined_t)$)/.test(value);
-    if (value === "unconfined" || (unlabelled && !host.Privileged))
+    const allowsAll = name === "seccomp" && filtersNothing(value);
+    if (value === "unconfined" || allowsAll || (unlabelled && !host.Privileged))
       unsafe(`unconfined-${name}`, `its ${name} confinement is switched off`);
   }
   // `systempaths=unconfined` is told only by its effect.
@@ -148,12 +155,24 @@ export function lintContainer(
   if (/^(0|root)?(:.*)?$/.test(info.Config.User ?? "")) weak("root", "its programs run as root");
   for (const variable of info.Config.Env ?? []) {
     const [name = "", ...value] = variable.split("=");
-    if (name === "DOCKER_HOST") unsafe("engine-address", "its variables name an engine");
+    if (ENGINE_ADDRESS.test(name)) unsafe("engine-address", "its variables name an engine");
     // Never the value.
     else if (isSecretVariable(name, value.join("=")))
       weak("secret-variables", `its record holds the value of ${name}`);
   }
   return findings.sort((a, b) => a.level.localeCompare(b.level));
+}
+
+/** Whether a filter of system calls, as the engine keeps it, lets through what it does not name. */
+function filtersNothing(profile: string): boolean {
+  if (!profile.startsWith("{")) return false;
+  try {
+    const { defaultAction } = JSON.parse(profile) as { readonly defaultAction?: unknown };
+    return /^SCMP_ACT_(?:ALLOW|LOG)$/.test(String(defaultAction));
+  } catch {
+    // The engine would not have taken it.
+    return false;
+  }
 }
 
 export function hasHostCgroups({ HostConfig }: Dockerode.ContainerInspectInfo): boolean {
@@ -163,9 +182,10 @@ export function hasHostCgroups({ HostConfig }: Dockerode.ContainerInspectInfo): 
 }
 
 function lintMount(
-  { Type, Source = "", Destination, RW }: Dockerode.ContainerInspectInfo["Mounts"][number],
+  { Type, Source: source = "", Destination, RW }: Dockerode.ContainerInspectInfo["Mounts"][number],
   unsafe: (rule: string, text: string) => void,
 ): void {
+  const Source = source === "" ? "" : normalize(`/${source}`).replace(/(?<=.)\/$/, "");
   if (Type !== undefined && Type !== "bind") return;
   const covers = (outer: string, inner: string) =>
     outer === "/" || inner === outer || inner.startsWith(`${outer}/`);
@@ -185,10 +205,15 @@ function lintMount(
     RW &&
     (SYSTEM_PATHS.some((path) => covers(Source, path)) ||
       [...RUN_BY_HOST, ...ENGINE_FOLDERS].some((path) => covers(path, Source)) ||
-      HOME_FOLDER.test(Source))
+      HOME_FOLDER.test(Source) ||
+      RUN_BY_USER.test(Source))
   ) {
     unsafe("system-mount", `the host's ${Source} is mounted writable at ${Destination}`);
-  } else if ([CREDENTIALS_FOLDER, CREDENTIALS_OF_HOST, HOME_FOLDER].some((path) => path.test(Source))) {
+  } else if (
+    [CREDENTIALS_FOLDER, CREDENTIALS_OF_HOST, HOME_FOLDER].some((path) => path.test(Source)) ||
+    // Other containers' files and tokens.
+    ENGINE_FOLDERS.some((path) => covers(path, Source) || covers(Source, path))
+  ) {
     unsafe("credentials-mount", `the host's ${Source} is mounted at ${Destination}`);
   }
 }

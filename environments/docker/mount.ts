@@ -9,11 +9,13 @@
  */
 import { readFileSync } from "node:fs";
 import { realpath, stat } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
 import { homeFolder } from "../../src/folders.ts";
+import { DOOR_SOCKET, GATE_FOLDER } from "../egress/door.ts";
 import type { DockerEndpoint } from "./endpoint.ts";
-import { CREDENTIALS_FOLDER, ENGINE_FOLDERS, HOME_FOLDER, RUN_BY_HOST } from "./lint.ts";
+import { CREDENTIALS_FOLDER, ENGINE_FOLDERS, HOME_FOLDER, RUN_BY_HOST, RUN_BY_USER } from "./lint.ts";
 
 export interface CheckedMount {
   /** With every link resolved. */
@@ -26,6 +28,10 @@ export interface CheckedMount {
 const KERNEL = ["/proc", "/sys", "/dev", "/run", "/var/run", "/boot"];
 /** Refused themselves, and with them every folder above. */
 const SYSTEM = [...KERNEL, ...RUN_BY_HOST, ...ENGINE_FOLDERS, "/usr", "/home", "/root"];
+/** Of the proxy of another environment, which has its policy. */
+const GATE_SOCKET = new RegExp(`/${GATE_FOLDER}[^/]+/${DOOR_SOCKET}$`);
+/** Refused themselves: an agent's sockets are there, a terminal's, and those of other environments' proxies. */
+const COMMON = ["/tmp", "/var/tmp"];
 const SOCKET_NAME = /^(docker|dockerd|podman|containerd|crio|buildkitd|lxd|incus|nerdctl)[\w.-]*$/;
 
 /**
@@ -59,9 +65,12 @@ export async function checkMount(path: string, endpoint: DockerEndpoint): Promis
   const home = await realpath(homeFolder()).catch(() => homeFolder());
   if (covers(hostPath, home)) throw unsafe(path, hostPath, `it holds the home folder "${home}"`);
   if (HOME_FOLDER.test(hostPath)) throw unsafe(path, hostPath, "it is a home folder");
+  if (RUN_BY_USER.test(hostPath)) throw unsafe(path, hostPath, "its user's programs run what lies there");
+  const common = await Promise.all([...COMMON, tmpdir()].map((entry) => realpath(entry).catch(() => entry)));
+  if (common.includes(hostPath)) throw unsafe(path, hostPath, "every program's files and sockets are there");
   if (CREDENTIALS_FOLDER.test(hostPath)) throw unsafe(path, hostPath, "it holds credentials");
   const socket = [...sockets, ...realSockets].find((entry) => covers(hostPath, entry));
-  if (socket) throw unsafe(path, hostPath, `it holds the engine socket "${socket}"`);
+  if (socket) throw unsafe(path, hostPath, `it holds the socket "${socket}"`);
   return { hostPath, ...facts };
 }
 
@@ -104,6 +113,7 @@ function covers(outer: string, inner: string): boolean {
 function knownSockets(endpoint: DockerEndpoint): string[] {
   return [
     ...(endpoint.socketPath ? [endpoint.socketPath] : []),
+    ...(process.env.SSH_AUTH_SOCK ? [process.env.SSH_AUTH_SOCK] : []),
     ...["run/docker.sock", "desktop/docker.sock"].map((path) => join(homeFolder(), ".docker", path)),
   ];
 }
@@ -118,7 +128,7 @@ function listeningSockets(): string[] {
     return [];
   }
   const paths = table.split("\n").map((line) => /\s(\/.*)$/.exec(line)?.[1] ?? "");
-  return [...new Set(paths)].filter((path) => SOCKET_NAME.test(basename(path)));
+  return [...new Set(paths)].filter((path) => SOCKET_NAME.test(basename(path)) || GATE_SOCKET.test(path));
 }
 
 function unsafe(path: string, hostPath: string, reason: string): MoorageError {

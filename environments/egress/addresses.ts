@@ -44,7 +44,8 @@ const EMBEDDINGS: readonly (readonly [kind: string, prefix: string, at: number, 
  */
 function isatapAddress(address: string): string | null {
   const bytes = addressBytes(address);
-  const marked = (bytes[8] === 0 || bytes[8] === 2) && bytes[9] === 0 && bytes[10] === 0x5e && bytes[11] === 0xfe;
+  const marked =
+    (bytes[8] === 0 || bytes[8] === 2) && bytes[9] === 0 && bytes[10] === 0x5e && bytes[11] === 0xfe;
   return marked ? bytes.slice(12).join(".") : null;
 }
 

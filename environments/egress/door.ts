@@ -7,6 +7,8 @@
 export const DOOR_PORT = 3128;
 /** Name of the proxy's unix socket in its folder. */
 export const DOOR_SOCKET = "door";
+/** How that folder's name begins. */
+export const GATE_FOLDER = "moorage-egress-";
 
 /** Passes bytes between the port and a unix socket. Arguments: port, socket path. Says `open` when it is. */
 export const FORWARDING_DOOR = `

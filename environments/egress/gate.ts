@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
 import type { EgressCredential, EgressPolicy, EgressReport } from "../base.ts";
 import { type Decision, denialText } from "./decisions.ts";
-import { DOOR_SOCKET } from "./door.ts";
+import { DOOR_SOCKET, GATE_FOLDER } from "./door.ts";
 import { compilePolicy } from "./policy.ts";
 import { createEgressProxy, type EgressProxy } from "./proxy.ts";
 import { removeGate, sweepGates, writeGate } from "./record.ts";
@@ -92,7 +92,7 @@ export class EgressGate {
    * @returns the folder, mode 0700
    */
   async openSocket(): Promise<string> {
-    this.#folder ??= await mkdtemp(join(tmpdir(), "moorage-egress-"));
+    this.#folder ??= await mkdtemp(join(tmpdir(), GATE_FOLDER));
     await this.#writeRecord();
     await this.#proxy.listen({ path: join(this.#folder, DOOR_SOCKET) });
     return this.#folder;

@@ -93,10 +93,36 @@ describe("lintContainer()", () => {
     ["an open /proc", "unconfined-systempaths", { HostConfig: { MaskedPaths: [] } }],
     ["a disk", "devices", { HostConfig: { Devices: [{ PathOnHost: "/dev/sda" }] } }],
     ["device rules", "device-rules", { HostConfig: { DeviceCgroupRules: ["b *:* rmw"] } }],
+    [
+      "a filter that lets everything through",
+      "unconfined-seccomp",
+      {
+        HostConfig: {
+          SecurityOpt: ["no-new-privileges", 'seccomp={\n"defaultAction": "SCMP_ACT_ALLOW", "syscalls": []}'],
+        },
+      },
+    ],
+    ["a home's startup file", "system-mount", { Mounts: [bind("/home/me/.bashrc")] }],
+    ["a home's services", "system-mount", { Mounts: [bind("/root/.config/systemd/user")] }],
+    ["other containers' files", "credentials-mount", { Mounts: [bind("/var/lib/docker/overlay2", false)] }],
+    ["other pods' tokens", "credentials-mount", { Mounts: [bind("/var/lib/kubelet/pods", false)] }],
+    ["what holds other containers' files", "credentials-mount", { Mounts: [bind("/var/lib", false)] }],
+    ["a path with more slashes", "system-mount", { Mounts: [bind("//etc/./cron.d/")] }],
+    ["another engine's address", "engine-address", { Config: { Env: ["CONTAINER_HOST=tcp://10.0.0.1"] } }],
     ["an engine's address", "engine-address", { Config: { Env: ["DOCKER_HOST=tcp://10.0.0.1:2375"] } }],
   ])("calls %s unsafe", (_, rule, change) => {
     const findings = lintContainer(record(change)).filter(({ level }) => level === "unsafe");
     expect(findings.map((finding) => finding.rule)).toEqual([rule]);
+  });
+
+  it.each<readonly [string, Record]>([
+    ["a cache of a home", { Mounts: [bind("/home/me/.cache/pip")] }],
+    [
+      "a filter that names what it allows",
+      { HostConfig: { SecurityOpt: ["no-new-privileges", 'seccomp={"defaultAction":"SCMP_ACT_ERRNO"}'] } },
+    ],
+  ])("finds nothing in %s", (_, change) => {
+    expect(lintContainer(record(change))).toEqual([]);
   });
 
   it.each<readonly [string, string, Record]>([

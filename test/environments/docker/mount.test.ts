@@ -37,6 +37,8 @@ describe("checkMount()", () => {
     "/var/lib",
     "/etc",
     "/usr",
+    "/tmp",
+    "/var/tmp",
   ])("refuses %s", async (path) => {
     await expect(checkMount(path, endpoint())).rejects.toMatchObject({ code: "UNSAFE_MOUNT" });
   });
@@ -66,6 +68,28 @@ describe("checkMount()", () => {
       });
     } finally {
       await new Promise((resolve) => server.close(resolve));
+    }
+  });
+
+  it("refuses a folder with the socket of another environment's proxy, or of the user's agent", async () => {
+    const gate = join(dir, "moorage-egress-x");
+    mkdirSync(gate);
+    const servers = ["door", "agent.1"].map((name) => [createServer(), join(gate, name)] as const);
+    const agent = process.env.SSH_AUTH_SOCK;
+    try {
+      for (const [server, path] of servers)
+        await new Promise<void>((resolve) => server.listen(path, resolve));
+      await expect(checkMount(dir, endpoint())).rejects.toMatchObject({ code: "UNSAFE_MOUNT" });
+      servers[0]?.[0].close();
+      process.env.SSH_AUTH_SOCK = servers[1]?.[1];
+      await expect(checkMount(dir, endpoint())).rejects.toMatchObject({
+        code: "UNSAFE_MOUNT",
+        message: expect.stringContaining("agent.1"),
+      });
+    } finally {
+      if (agent === undefined) delete process.env.SSH_AUTH_SOCK;
+      else process.env.SSH_AUTH_SOCK = agent;
+      for (const [server] of servers) server.close();
     }
   });
 

@@ -9,7 +9,7 @@ const GET = "GET http://allowed.test/ HTTP/1.1\r\nHost: x\r\n\r\n";
 const OK = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 /** A proxy before one server, which sends this to whoever says anything. */
-async function before(answer: string, options: Partial<EgressProxyOptions> = {}) {
+async function serverThat(answer: string, options: Partial<EgressProxyOptions> = {}) {
   const received: string[] = [];
   const sockets = new Set<Socket>();
   const server = createServer((socket) => {
@@ -58,7 +58,7 @@ describe("a hostile server", () => {
     ["a head without end", `HTTP/1.1 200 OK\r\nX: ${"a".repeat(100_000)}`],
     ["HTTP/2", "\0\0\x12\x04\0\0\0\0\0"],
   ])("with %s is a bad gateway at once, and the proxy lives on", async (_, answer) => {
-    await using world = await before(answer);
+    await using world = await serverThat(answer);
     expect(await world.client().send(GET).end()).toMatch(/^HTTP\/1.1 502 Bad Gateway\r\n/);
     await expect.poll(() => world.sockets.size).toBe(0);
     const denied = "GET http://denied.test/ HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -67,9 +67,16 @@ describe("a hostile server", () => {
 
   it("with more headers than Node keeps by itself has none of them lost", async () => {
     const many = "a:b\r\n".repeat(1500);
-    await using world = await before(`HTTP/1.1 200 OK\r\n${many}Content-Length: 2\r\nX-Last: 1\r\n\r\nok`);
+    await using world = await serverThat(
+      `HTTP/1.1 200 OK\r\n${many}Content-Length: 2\r\nX-Last: 1\r\n\r\nok`,
+    );
     // Where Node itself takes so many for too large, that is an answer too.
-    expect(await world.client().send(GET).until(/x-last|502/i)).toMatch(/X-Last: 1|502 Bad Gateway/);
+    expect(
+      await world
+        .client()
+        .send(GET)
+        .until(/x-last|502/i),
+    ).toMatch(/X-Last: 1|502 Bad Gateway/);
   });
 });
 
@@ -93,8 +100,11 @@ describe("a hostile client", () => {
       "never",
     ],
   ])("hides nothing behind a thousand headers %s", async (_, request, framed) => {
-    await using world = await before(OK);
-    const answer = await world.client().send(request).until(/\n\r\n[\s\S]*(?:ok|\})|(?:400|403)[\s\S]*\}/);
+    await using world = await serverThat(OK);
+    const answer = await world
+      .client()
+      .send(request)
+      .until(/\n\r\n[\s\S]*(?:ok|\})|(?:400|403)[\s\S]*\}/);
     const [got = ""] = world.received;
     // Refused, or handed on with its framing.
     expect([answer.match(/ 40[03] /) !== null || got.includes(framed), got.includes("denied.test")]).toEqual([
@@ -104,7 +114,7 @@ describe("a hostile client", () => {
   });
 
   it("that asks for much at once gets so many answers and no more", async () => {
-    await using world = await before("");
+    await using world = await serverThat("");
     const count = limits.egressMaxConnections;
     const first = world.client().send(GET.repeat(count));
     await expect.poll(() => world.sockets.size, { timeout: 10_000 }).toBe(count);
@@ -120,7 +130,7 @@ describe("a hostile client", () => {
       new Promise<string[]>((resolve) => {
         waiting.push(() => resolve([PUBLIC]));
       });
-    await using world = await before("", { lookup });
+    await using world = await serverThat("", { lookup });
     for (let count = 1; count <= 5; count += 1) {
       const client = world.client().send(GET);
       await expect.poll(() => waiting.length).toBe(count);
@@ -134,7 +144,7 @@ describe("a hostile client", () => {
   });
 
   it("takes every answer with it that it asked for in one go", async () => {
-    await using world = await before("");
+    await using world = await serverThat("");
     const client = world.client().send(GET.repeat(4));
     await expect.poll(() => world.sockets.size).toBe(4);
     client.socket.destroy();
@@ -142,7 +152,7 @@ describe("a hostile client", () => {
   });
 
   it("opens no tunnel in the midst of an answer", async () => {
-    await using world = await before("");
+    await using world = await serverThat("");
     const client = world.client().send(`${GET}CONNECT git.test:22 HTTP/1.1\r\n\r\nraw`);
     expect(await client.end()).toBe("");
     expect(world.received.join("")).not.toContain("raw");
@@ -150,13 +160,13 @@ describe("a hostile client", () => {
 
   it("has no credential shown to it by TRACE", async () => {
     const credentials = [{ host: "allowed.test", header: "Authorization", value: "Bearer real" }];
-    await using world = await before(OK, { credentials });
+    await using world = await serverThat(OK, { credentials });
     expect(await world.client().send(GET.replace("GET", "TRACE")).end()).toMatch(/^HTTP\/1.1 400 /);
     expect(world.received).toEqual([]);
   });
 
   it("cannot keep the proxy busy with a ClientHello in a thousand records", async () => {
-    await using world = await before("");
+    await using world = await serverThat("");
     const hello = await clientHello("allowed.test");
     const records = (size: number) => {
       const parts: Buffer[] = [];

@@ -14,6 +14,24 @@ describe("isSecretVariable()", () => {
     ["DATABASE_URL", "postgres://user:hunter2@db/app"],
     ["SOMETHING", "ghp_abcdefghijklmnop0123"],
     ["CERT", "-----BEGIN RSA PRIVATE KEY-----\nabc"],
+    ["CERT", "-----BEGIN PGP PRIVATE KEY BLOCK-----\nabc"],
+    ["awsAccessKey", "x"],
+    ["PRIVATEKEY", "x"],
+    ["SSHPASS", "x"],
+    ["HTTP_AUTHORIZATION", "x"],
+    ["MYSQL_PASSWORDS", "x"],
+    ["SESSION_COOKIES", "x"],
+    ["SLACK_URL", "https://hooks.slack.com/services/T0/B0/abc"],
+    ["STORAGE", "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=abc=="],
+    ["DB", "Server=db;User Id=a;Password=hunter2;"],
+    ["DB", "host=db user=a password=hunter2"],
+    ["HEADER", "Bearer abcdefghijkl"],
+    ["REPOSITORY", "https://0123456789abcdef0123456789abcdef@sentry.example/1"],
+    ["REDIS", "redis://:hunter2@cache:6379"],
+    ["SOMETHING", "ya29.a0AbCdEfGhIjKlMnOp"],
+    ["SOMETHING", "xapp-1-A0123456789-abc"],
+    ["SOMETHING", "pypi-AgEIcHlwaS5vcmcCJDAx"],
+    ["SOMETHING", "hvs.CAESIabcdefghijklmno"],
   ])("takes %s for a credential", (name, value) => {
     expect(isSecretVariable(name, value)).toBe(true);
   });
@@ -28,6 +46,12 @@ describe("isSecretVariable()", () => {
     ["HOMEPAGE", "https://example.org/a@b"],
     ["PASSENGERS", "3"],
     ["VIRTUAL_ENV", "/venv"],
+    ["TURKEY", "1"],
+    ["PASSIVE_MODE", "1"],
+    ["BASIC", "basic usage"],
+    ["REPOSITORY", "ssh://git@example.org/a.git"],
+    ["LS_COLORS", "rs=0:di=01;34:ln=01;36:*.sig=00;90:"],
+    ["XDG_SESSION_ID", "3"],
   ])("takes %s for an ordinary variable", (name, value) => {
     expect(isSecretVariable(name, value)).toBe(false);
   });
