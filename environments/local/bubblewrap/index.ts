@@ -32,7 +32,8 @@ import { removeRecord, writeRecord } from "../owners.ts";
 import { reapLocal } from "../reap.ts";
 import { scrubbedVariables } from "../variables.ts";
 import { claimedPlaceholders, knownPlaceholders, releasePlaceholders } from "./claims.ts";
-import { checkWorkspace, isInside, layoutArgv, sandboxHome, seesBash } from "./layout.ts";
+import { guard } from "./guard.ts";
+import { checkWorkspace, hiddenFiles, isInside, layoutArgv, sandboxHome, seesBash } from "./layout.ts";
 import { probeBubblewrap } from "./probe.ts";
 import { protect } from "./protected.ts";
 import { type Owner, SANDBOX_INIT, SANDBOX_MARK, Sandbox, unavailable } from "./sandbox.ts";
@@ -77,6 +78,7 @@ class BubblewrapBackend implements ShellBackend {
   #sandbox: Sandbox | null = null;
   #placeholders: readonly string[] = [];
   #protected: readonly string[] = [];
+  #endGuard: () => void = () => {};
 
   constructor(options: BubblewrapOptions, id: () => string) {
     if (options.keep) {
@@ -117,6 +119,7 @@ class BubblewrapBackend implements ShellBackend {
   async stop(): Promise<void> {
     const problems: unknown[] = [];
     const { stateDir } = this.#options;
+    this.#endGuard();
     for (const step of [
       () => this.#sandbox?.stop(),
       () => this.#gate?.close(),
@@ -193,7 +196,7 @@ class BubblewrapBackend implements ShellBackend {
   /** @param login shell whose variables are wanted beside the first one */
   async #begin(login: ShellKind | "auto" | null): Promise<Sandbox> {
     const { stateDir, egress = "open", credentials = [], keep = false } = this.#options;
-    const problem = await folderProblem(this.workspace);
+    const problem = (await folderProblem(this.workspace)) ?? recordsProblem(this.workspace, stateDir);
     if (problem) throw problem;
     if (process.platform !== "linux") throw unavailable(`it needs Linux, and this is ${process.platform}`);
     const record = { stateDir, id: this.#id() };
@@ -225,7 +228,15 @@ class BubblewrapBackend implements ShellBackend {
         hidden: [stateDir],
         openNetwork: egress === "open",
       });
-      return await Sandbox.start({
+      let replaced: string | null = null;
+      let made: Sandbox | null = null;
+      const why = (path: string) => `"${path}", which is protected in it, was replaced outside`;
+      this.#endGuard();
+      this.#endGuard = guard([...protection.held, ...(owner === null ? hiddenFiles() : [])], (path) => {
+        replaced = path;
+        made?.abandon(why(path));
+      });
+      made = await Sandbox.start({
         layout: [...layout, ...protection.argv],
         channel,
         workspace: this.workspace,
@@ -236,6 +247,8 @@ class BubblewrapBackend implements ShellBackend {
         bash: this.knownShells.bash,
         login,
       });
+      if (replaced !== null) made.abandon(why(replaced));
+      return made;
     } catch (error) {
       await rm(channel, { recursive: true, force: true });
       await this.stop();
@@ -274,6 +287,19 @@ function foreignOwner(path: string): Owner | null {
   if (process.getuid?.() !== 0) return null;
   const { uid, gid } = statSync(path);
   return uid === 0 ? null : { uid, gid };
+}
+
+/** What this process and later ones believe of environments, and remove for them, must be nothing that commands wrote. */
+function recordsProblem(workspace: string, stateDir: string): MoorageError | null {
+  const state = existsSync(stateDir) ? realpathSync(stateDir) : resolve(stateDir);
+  if (workspace !== state && !isInside(workspace, state)) return null;
+  return new MoorageError(
+    "PATH_DENIED",
+    `Cannot work in "${workspace}": Moorage keeps its records in "${state}"`,
+    {
+      suggestion: "Choose a project's own folder, or another state folder.",
+    },
+  );
 }
 
 /** @param path with every link resolved, as it was when the environment was made */

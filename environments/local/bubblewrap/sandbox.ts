@@ -357,6 +357,12 @@ export class Sandbox {
     this.#child.stdin?.write("login\n");
   }
 
+  /** Loses it for a reason of the host's. */
+  abandon(reason: string): void {
+    this.#lose(reason);
+    endGroup(this.#child);
+  }
+
   /** Ends everything inside; resolves when nothing of it is left. Idempotent. */
   async stop(): Promise<void> {
     if (this.#child.exitCode === null && this.#child.signalCode === null) endGroup(this.#child);

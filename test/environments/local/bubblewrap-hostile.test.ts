@@ -217,6 +217,52 @@ suite(`parts of a workspace that git acts upon${note}`, () => {
   });
 });
 
+suite(`protected parts that a program outside replaces${note}`, () => {
+  it("are not left open: the sandbox is ended, and the next one protects what is there", async () => {
+    const workspace = await repository("");
+    const { environment, inside } = await make({ workspace });
+    // Whoever waits inside for the mount to go.
+    await environment.processes.start("until echo '[x]' >> .git/config; do :; done 2>/dev/null; sleep 300");
+    await run("git", ["-C", workspace, "config", "user.name", "somebody"]);
+    await expect.poll(async () => (await environment.health()).healthy, { timeout: 10_000 }).toBe(false);
+    const back = await environment.exec("echo x >> .git/config || echo closed");
+    expect(back.output).toMatch(/closed\n$/);
+    expect(back.notes[0]).toMatch(
+      /config", which is protected in it, was replaced outside; a new one was made/,
+    );
+    await rm(join(workspace, ".vscode"), { recursive: true });
+    await mkdir(join(workspace, ".vscode"));
+    await expect.poll(async () => (await environment.health()).healthy, { timeout: 10_000 }).toBe(false);
+    await refused(inside, ["echo {} > .vscode/settings.json"]);
+  });
+
+  it("may change in place, and what is in them too", async () => {
+    const workspace = await repository("");
+    const { environment, inside } = await make({ workspace });
+    expect((await inside("echo on")).output).toBe("on");
+    await writeFile(join(workspace, ".git", "config"), "[core]\n");
+    await writeFile(join(workspace, ".vscode", "settings.json"), "{}");
+    await writeFile(join(workspace, "free"), "1");
+    expect((await inside("cat .git/config; cat .vscode/settings.json")).output).toBe("[core]\n{}");
+    expect((await environment.exec("true")).notes).toEqual([]);
+    await rm(join(workspace, ".vscode", "settings.json"));
+  });
+});
+
+suite(`a workspace among our own records${note}`, () => {
+  it.each(["", "egress", "deep/er"])(
+    "is refused: the state folder itself, or what is in it (%j)",
+    async (name) => {
+      const stateDir = await mkdtemp(join(root, "state-"));
+      const workspace = join(stateDir, name);
+      await mkdir(workspace, { recursive: true });
+      const environment = createBubblewrapEnvironment({ workspace, stateDir, egress: "none" });
+      await expect(environment.exec("echo in")).rejects.toMatchObject({ code: "PATH_DENIED" });
+      await environment.stop();
+    },
+  );
+});
+
 suite(`a workspace that changes before its sandbox is made${note}`, () => {
   it("is refused when a link to another folder is in its place, at the start and after a loss", async () => {
     const outside = await mkdtemp(join(root, "outside-"));
