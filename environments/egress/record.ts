@@ -3,9 +3,11 @@
  * what a killed orchestrator left is found.
  */
 import { rm } from "node:fs/promises";
+import { basename } from "node:path";
 import { z } from "zod";
 import { judgeOwner } from "../owner.ts";
 import { recordsOf } from "../records.ts";
+import { GATE_FOLDER } from "./door.ts";
 
 const DecisionRecord = z.object({
   at: z.string(),
@@ -39,7 +41,8 @@ export const { write: writeGate, remove: removeGate, read: readGates } = records
 export async function sweepGates(stateDir: string): Promise<readonly string[]> {
   const dead = (await readGates(stateDir)).filter(({ owner }) => judgeOwner(owner, false) === "dead");
   for (const { id, folder } of dead) {
-    if (folder !== null) await rm(folder, { recursive: true, force: true });
+    if (folder !== null && basename(folder).startsWith(GATE_FOLDER))
+      await rm(folder, { recursive: true, force: true });
     await removeGate(stateDir, id);
   }
   return dead.map(({ id }) => id);

@@ -1,5 +1,5 @@
 /** What of the host a sandbox sees, as options of bwrap. */
-import { existsSync, lstatSync, realpathSync } from "node:fs";
+import { existsSync, lstatSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { basename, dirname, isAbsolute, join, normalize } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
 import { homeFolder } from "../../../src/folders.ts";
@@ -73,6 +73,22 @@ export interface Layout {
   readonly openNetwork: boolean;
 }
 
+/**
+ * Homes that another name than `HOME` leads to: this process's by its account, and the one of whom the workspace belongs
+ * to, whose files commands may read where they run as them.
+ */
+function accountHomes(workspace: string): readonly string[] {
+  const uids = [process.getuid?.(), statSync(workspace, { throwIfNoEntry: false })?.uid].map(String);
+  const accounts = existsSync("/etc/passwd") ? readFileSync("/etc/passwd", "utf8").split("\n") : [];
+  return accounts
+    .map((line) => line.split(":"))
+    .filter(([, , uid = "", , , home = ""]) => uids.includes(uid) && isAbsolute(home))
+    .map(([, , , , , home = ""]) => normalize(home).replace(/(?<=.)\/$/, ""))
+    .filter(
+      (home) => home !== "/" && !SYSTEM.includes(home) && isFolder(home) && realpathSync(home) === home,
+    );
+}
+
 /** Home inside: the user's own path, with nothing of theirs in it. */
 export function sandboxHome(): string {
   const home = homeFolder();
@@ -99,6 +115,24 @@ export function checkWorkspace(path: string): string {
   return real;
 }
 
+/** Homes of accounts that are nobody's, or that are not there. */
+const SYSTEM = [
+  "/usr",
+  "/usr/sbin",
+  "/usr/bin",
+  "/etc",
+  "/bin",
+  "/lib",
+  "/sbin",
+  "/var",
+  "/boot",
+  "/opt",
+  "/dev",
+  "/proc",
+  "/sys",
+  "/srv",
+];
+
 /** Options for the file system; those of the workspace come last, so that it shows through what is private. */
 export function layoutArgv({ workspace, channel, hidden, openNetwork, foreign }: Layout): string[] {
   const home = sandboxHome();
@@ -117,6 +151,9 @@ export function layoutArgv({ workspace, channel, hidden, openNetwork, foreign }:
       if (isFolder(path)) argv.push("--perms", "0700", "--tmpfs", path);
       else if (existsSync(path)) argv.push("--ro-bind", "/dev/null", path);
     }
+  }
+  for (const path of accountHomes(workspace).filter((path) => !isPrivate(path))) {
+    argv.push("--perms", "0700", "--tmpfs", path);
   }
   for (const path of programFolders(process.env.PATH ?? "")) argv.push("--ro-bind", path, path);
   const covers = hidden.filter(isFolder).map((path) => realpathSync.native(path));

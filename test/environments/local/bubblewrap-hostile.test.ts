@@ -1,6 +1,17 @@
 /** Ways out of a sandbox that lie beside the obvious ones, tried in real sandboxes. */
 import { execFile } from "node:child_process";
-import { chmod, mkdir, mkdtemp, readdir, realpath, rename, rm, symlink, writeFile } from "node:fs/promises";
+import {
+  chmod,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  realpath,
+  rename,
+  rm,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -10,6 +21,7 @@ import {
   type BubblewrapOptions,
   createBubblewrapEnvironment,
 } from "../../../environments/local/bubblewrap/index.ts";
+import { layoutArgv } from "../../../environments/local/bubblewrap/layout.ts";
 import { probeBubblewrap } from "../../../environments/local/bubblewrap/probe.ts";
 
 const run = promisify(execFile);
@@ -246,6 +258,43 @@ suite(`protected parts that a program outside replaces${note}`, () => {
     expect((await inside("cat .git/config; cat .vscode/settings.json")).output).toBe("[core]\n{}");
     expect((await environment.exec("true")).notes).toEqual([]);
     await rm(join(workspace, ".vscode", "settings.json"));
+  });
+});
+
+suite(`homes${note}`, () => {
+  it("are hidden by an account's name too, whatever HOME says", async () => {
+    const workspace = await mkdtemp(join(root, "workspace-"));
+    const layout = layoutArgv({
+      workspace,
+      channel: workspace,
+      hidden: [],
+      foreign: false,
+      openNetwork: false,
+    });
+    const uid = String(process.getuid?.());
+    const own = (await readFile("/etc/passwd", "utf8"))
+      .split("\n")
+      .map((line) => line.split(":"))
+      .find((fields) => fields[2] === uid)?.[5];
+    const home = process.env.HOME;
+    process.env.HOME = workspace;
+    try {
+      const covered = layoutArgv({
+        workspace,
+        channel: workspace,
+        hidden: [],
+        foreign: false,
+        openNetwork: false,
+      });
+      for (const argv of [layout, covered])
+        expect(
+          argv.some(
+            (path, at) => argv[at - 1] === "--tmpfs" && (own === path || own?.startsWith(`${path}/`)),
+          ),
+        ).toBe(true);
+    } finally {
+      process.env.HOME = home;
+    }
   });
 });
 
