@@ -33,7 +33,7 @@ import { reapLocal } from "../reap.ts";
 import { scrubbedVariables } from "../variables.ts";
 import { claimedPlaceholders, knownPlaceholders, releasePlaceholders } from "./claims.ts";
 import { guard } from "./guard.ts";
-import { checkWorkspace, hiddenFiles, isInside, layoutArgv, sandboxHome, seesBash } from "./layout.ts";
+import { checkWorkspace, isInside, layoutArgv, sandboxHome, seesBash } from "./layout.ts";
 import { probeBubblewrap } from "./probe.ts";
 import { protect } from "./protected.ts";
 import { type Owner, SANDBOX_INIT, SANDBOX_MARK, Sandbox, unavailable } from "./sandbox.ts";
@@ -232,7 +232,7 @@ class BubblewrapBackend implements ShellBackend {
       let made: Sandbox | null = null;
       const why = (path: string) => `"${path}", which is protected in it, was replaced outside`;
       this.#endGuard();
-      this.#endGuard = guard([...protection.held, ...(owner === null ? hiddenFiles() : [])], (path) => {
+      this.#endGuard = guard(protection.held, (path) => {
         replaced = path;
         made?.abandon(why(path));
       });

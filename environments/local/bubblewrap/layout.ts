@@ -54,12 +54,6 @@ const KERNEL_SETTINGS = [
   "/proc/pressure",
 ];
 
-/** What is covered where the user inside is root. */
-export function hiddenFiles(): readonly string[] {
-  if (process.getuid?.() !== 0) return [];
-  return HIDDEN_FROM_ROOT.filter((path) => existsSync(path) && !isFolder(path));
-}
-
 export interface Layout {
   /** Real path of the workspace. */
   readonly workspace: string;
