@@ -74,7 +74,7 @@ async function find(exchange: Exchange, { sandboxes }: ServerState): Promise<San
   const sandbox = sandboxes.get(keyOf(owner, exchange.parts[0] ?? ""));
   if (!sandbox) throw notFound("sandbox");
   await sandbox.settled();
-  if (!sandboxes.has(keyOf(owner, sandbox.name))) throw notFound("sandbox");
+  if (sandboxes.get(keyOf(owner, sandbox.name)) !== sandbox) throw notFound("sandbox");
   return sandbox;
 }
 
@@ -96,10 +96,6 @@ async function create(exchange: Exchange, state: ServerState): Promise<void> {
   const key = keyOf(owner, name);
   if (state.sandboxes.has(key)) throw new ApiError(409, "conflict", `Sandbox "${name}" exists`);
   const snapshotId = startingSnapshot(asked, owner, state);
-  const running = [...state.sandboxes.values()].filter(({ isRunning }) => isRunning);
-  if (running.length >= limits.serveMaxSandboxes) {
-    throw new ApiError(400, "too_many_sandboxes", `${limits.serveMaxSandboxes} sandboxes run already`);
-  }
   const settings: SandboxSettings = {
     persistent: asked.persistent ?? true,
     timeoutMs: asked.timeout ?? limits.serveTimeoutMs,
@@ -117,6 +113,8 @@ async function create(exchange: Exchange, state: ServerState): Promise<void> {
   try {
     await sandbox.resume();
   } catch (error) {
+    // Whoever found it meanwhile must not start it any more.
+    await sandbox.remove().catch(state.onProblem);
     state.sandboxes.delete(key);
     throw error;
   }
@@ -174,14 +172,16 @@ async function patch(exchange: Exchange, state: ServerState): Promise<void> {
   const asked = await readJson(exchange.request, Change);
   refuseUnsupported(asked);
   const { settings } = sandbox;
+  const snapshot =
+    asked.currentSnapshotId === undefined
+      ? null
+      : findSnapshot(state.snapshots, sandbox.owner, asked.currentSnapshotId);
   if (asked.networkPolicy !== undefined) {
     const egress = toEgress(asked.networkPolicy);
-    if (sandbox.isRunning) await sandbox.session.setEgress(egress);
+    if (sandbox.hasSession) await sandbox.session.setEgress(egress);
     settings.egress = egress;
   }
-  if (asked.currentSnapshotId !== undefined) {
-    sandbox.snapshotId = findSnapshot(state.snapshots, sandbox.owner, asked.currentSnapshotId).id;
-  }
+  if (snapshot) sandbox.snapshotId = snapshot.id;
   if (asked.persistent !== undefined) settings.persistent = asked.persistent;
   if (asked.timeout !== undefined) settings.timeoutMs = asked.timeout;
   if (asked.tags !== undefined) settings.tags = asked.tags;

@@ -3,7 +3,8 @@ import { createHash } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Egress } from "../../environments/spec.ts";
-import { ApiError, badRequest } from "./api-error.ts";
+import { limits } from "../limits.ts";
+import { ApiError, badRequest, notFound } from "./api-error.ts";
 import type { PlaceFactory } from "./place.ts";
 import { fromEgress } from "./policy.ts";
 import { randomId, ServedSession } from "./session.ts";
@@ -43,6 +44,10 @@ export interface SandboxHost {
   readonly makePlace: PlaceFactory;
   readonly snapshotFolder: string;
   readonly snapshots: Map<string, Snapshot>;
+  /** All there are, of every owner. */
+  readonly sandboxes: ReadonlyMap<string, Sandbox>;
+  /** Whether the server is being closed: nothing may start any more. */
+  readonly isClosing: () => boolean;
   /** A place was lost or could not be removed; nobody waits for an answer. */
   readonly onProblem: (error: unknown) => void;
 }
@@ -60,6 +65,9 @@ export class Sandbox {
   readonly #host: SandboxHost;
   readonly #id: string;
   #turn: Promise<unknown> = Promise.resolve();
+  /** Starts that were asked for and have not come to their end. */
+  #starts = 0;
+  #isRemoved = false;
 
   constructor(
     host: SandboxHost,
@@ -83,22 +91,43 @@ export class Sandbox {
 
   /** Whether a session runs, starts or ends. */
   get isRunning(): boolean {
-    const status = this.sessions.at(-1)?.status;
-    return status !== "stopped" && status !== "failed";
+    return this.#starts > 0 || this.hasSession;
   }
 
-  /** Ends the session and keeps nothing of it. */
+  /** Whether there is a session that has not ended. */
+  get hasSession(): boolean {
+    const status = this.sessions.at(-1)?.status;
+    return status !== undefined && status !== "stopped" && status !== "failed";
+  }
+
+  /** Ends the session and keeps nothing of it; no other is started after that. */
   remove(): Promise<void> {
     return this.#inTurn(async () => {
-      const session = this.sessions.at(-1);
-      if (session && session.status !== "stopped" && session.status !== "failed")
-        await session.end("stopped");
+      if (this.hasSession) await this.session.end("stopped");
+      this.#isRemoved = true;
     });
   }
 
-  /** Starts a session unless one runs. @returns whether it did */
-  resume(): Promise<boolean> {
+  /**
+   * Starts a session unless one runs.
+   *
+   * @returns whether it did
+   * @throws {ApiError} 400 `too_many_sandboxes`; 404 when it was removed meanwhile; 503 when the server is being closed
+   */
+  async resume(): Promise<boolean> {
+    if (!this.isRunning) requireRoom(this.#host.sandboxes);
+    this.#starts += 1;
+    try {
+      return await this.#start();
+    } finally {
+      this.#starts -= 1;
+    }
+  }
+
+  #start(): Promise<boolean> {
     return this.#inTurn(async () => {
+      if (this.#isRemoved) throw notFound("sandbox");
+      if (this.#host.isClosing()) throw new ApiError(503, "closing", "The server is closing");
       if (this.sessions.at(-1)?.status === "running") return false;
       const snapshot = this.#snapshot();
       const { egress, vcpus, image, timeoutMs } = this.settings;
@@ -159,10 +188,14 @@ export class Sandbox {
     await this.#turn;
   }
 
+  /** Removes its snapshots that no other sandbox begins from. */
   async removeSnapshots(): Promise<void> {
-    for (const snapshot of [...this.#host.snapshots.values()]) {
-      if (snapshot.sandboxName !== this.name || snapshot.owner.projectId !== this.owner.projectId) continue;
-      await removeSnapshot(this.#host.snapshots, snapshot);
+    const { snapshots, sandboxes } = this.#host;
+    const others = [...sandboxes.values()].filter((sandbox) => sandbox !== this);
+    const used = new Set(others.map(({ snapshotId }) => snapshotId));
+    for (const snapshot of [...snapshots.values()]) {
+      const isOwn = snapshot.sandboxName === this.name && isSameOwner(snapshot.owner, this.owner);
+      if (isOwn && !used.has(snapshot.id)) await removeSnapshot(snapshots, snapshot);
     }
   }
 
@@ -241,14 +274,25 @@ export class Sandbox {
   }
 }
 
+/** @throws {ApiError} 400 when as many run as may */
+function requireRoom(sandboxes: ReadonlyMap<string, Sandbox>): void {
+  const running = [...sandboxes.values()].filter(({ isRunning }) => isRunning);
+  if (running.length >= limits.serveMaxSandboxes) {
+    throw new ApiError(400, "too_many_sandboxes", `${limits.serveMaxSandboxes} sandboxes run already`);
+  }
+}
+
 /** @throws {ApiError} 410 `snapshot_not_found` */
 export function findSnapshot(snapshots: ReadonlyMap<string, Snapshot>, owner: Owner, id: string): Snapshot {
   const snapshot = snapshots.get(id);
-  const isOwn = snapshot?.owner.teamId === owner.teamId && snapshot.owner.projectId === owner.projectId;
-  if (!snapshot || !isOwn || isExpired(snapshot)) {
+  if (!snapshot || !isSameOwner(snapshot.owner, owner) || isExpired(snapshot)) {
     throw new ApiError(410, "snapshot_not_found", `Snapshot "${id}" is gone`);
   }
   return snapshot;
+}
+
+function isSameOwner(one: Owner, other: Owner): boolean {
+  return one.teamId === other.teamId && one.projectId === other.projectId;
 }
 
 /** Removes what is past its time, from the disk too. */

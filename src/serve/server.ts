@@ -106,6 +106,7 @@ class HttpSandboxServer implements SandboxServer {
       onProblem,
       snapshots: new Map<string, Snapshot>(),
       sandboxes: new Map(),
+      isClosing: () => this.#closed !== null,
     };
     try {
       await new Promise<void>((resolve, reject) => {
@@ -154,7 +155,7 @@ class HttpSandboxServer implements SandboxServer {
       if (!state || this.#closed) throw new ApiError(503, "closing", "The server is closing");
       const grant = grantOf(request, this.#options.grants);
       if (!grant) throw new ApiError(401, "unauthorized", "The bearer token is missing or not known here");
-      const url = new URL(request.url ?? "/", "http://server");
+      const url = readAddress(request);
       const { route, parts } = findRoute(request.method ?? "GET", url.pathname);
       isOnce = route.isOnce ?? false;
       await route.handle({ request, response, query: url.searchParams, parts, grant }, state);
@@ -166,6 +167,19 @@ class HttpSandboxServer implements SandboxServer {
       sendJson(response, failure.status, failure.body());
     }
   }
+}
+
+/** @throws {ApiError} 400 */
+function readAddress({ url = "/" }: IncomingMessage): URL {
+  try {
+    return new URL(url, "http://server");
+  } catch (error) {
+    throw malformed(error);
+  }
+}
+
+function malformed(cause: unknown): ApiError {
+  return new ApiError(400, "bad_request", "The address is malformed", cause);
 }
 
 function findRoute(
@@ -193,6 +207,6 @@ function decodePart(part: string): string {
   try {
     return decodeURIComponent(part);
   } catch (error) {
-    throw new ApiError(400, "bad_request", "The address is malformed", error);
+    throw malformed(error);
   }
 }

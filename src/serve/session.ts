@@ -30,6 +30,8 @@ export function randomId(prefix: string): string {
 export class ServedSession {
   readonly id: string;
   readonly startedAt = Date.now();
+  /** On a clock that nobody sets. */
+  readonly #begun = performance.now();
   readonly place: Place;
   status: SessionStatus = "running";
   #egress: Egress;
@@ -155,7 +157,10 @@ export class ServedSession {
 
   #setTimer(): void {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(this.#options.onTimeout, Math.max(0, this.expiresAt - Date.now()));
+    this.#timer = setTimeout(
+      this.#options.onTimeout,
+      Math.max(0, this.#begun + this.#timeoutMs - performance.now()),
+    );
     this.#timer.unref();
   }
 }

@@ -212,6 +212,44 @@ describe("access", () => {
     await sandbox.delete();
   });
 
+  it("does not reach another team's snapshots by the names of its own", async () => {
+    const other = { ...served.client, token: "other", teamId: "team_b" };
+    const [mine, theirs] = await Promise.all(
+      [served.client, other].map((client) => Sandbox.create({ ...client, name: "namesake" })),
+    );
+    await mine?.runCommand("touch", ["kept"]);
+    const snapshot = await mine?.snapshot();
+    await theirs?.snapshot();
+    const copy = await Sandbox.create({
+      ...served.client,
+      name: "user",
+      source: { type: "snapshot", snapshotId: snapshot?.snapshotId ?? "" },
+    });
+    await copy.stop();
+    await theirs?.delete({ deleteOrphanSnapshots: true });
+    const listed = async (client: typeof served.client) =>
+      (await Snapshot.list({ ...client, name: "namesake" })).snapshots.map(({ id }) => id);
+    expect(await listed(other as typeof served.client)).toEqual([]);
+    expect(await listed(served.client)).toEqual([snapshot?.snapshotId]);
+    await mine?.delete();
+    await copy.delete();
+  });
+
+  it("keeps the snapshots of a deleted sandbox that another one begins from, and no others", async () => {
+    const source = await Sandbox.create({ ...served.client, name: "parent" });
+    const first = await source.snapshot();
+    const user = await Sandbox.create({
+      ...served.client,
+      name: "child",
+      source: { type: "snapshot", snapshotId: first.snapshotId },
+    });
+    await source.snapshot();
+    await source.delete({ deleteOrphanSnapshots: true });
+    const { snapshots } = await Snapshot.list({ ...served.client, name: "parent" });
+    expect(snapshots.map(({ id }) => id)).toEqual([first.snapshotId]);
+    await user.delete();
+  });
+
   it("to nonsense is refused without harm", async () => {
     const ask = (path: string, init: RequestInit = {}) =>
       fetch(`${served.address}${path}`, {
