@@ -19,6 +19,8 @@ interface Unpacked {
   readonly folders: readonly string[];
 }
 
+/** Paths of one command: of the longest, as many as a program takes. */
+const CHMOD_FILES = 250;
 /** Bytes asked of a file at once. */
 const PIECE_BYTES = 4 * 1024 * 1024;
 
@@ -39,11 +41,27 @@ export async function writeArchive(
     ({ path, mode, bytes }): FileChange => ({ kind: "write", path, bytes, options: { mode } }),
   );
   const receipts = await environment.files.apply(changes);
-  // What was there before kept its mode; an archive sets it.
-  for (const [at, { mode }] of files.entries()) {
-    const receipt = receipts[at];
-    if (receipt && !receipt.created) {
-      await environment.exec(["chmod", mode.toString(8), receipt.realPath], { cwd: "/" });
+  await setModes(
+    environment,
+    // What was there before kept its mode; an archive sets it.
+    files.flatMap(({ mode }, at) => {
+      const receipt = receipts[at];
+      return receipt && !receipt.created ? [{ mode, path: receipt.realPath }] : [];
+    }),
+  );
+}
+
+/** In few commands, since a client does not wait for one each. A file that is named twice gets its last mode. */
+async function setModes(
+  environment: BaseEnvironment,
+  files: readonly { readonly mode: number; readonly path: string }[],
+): Promise<void> {
+  const last = new Map(files.map(({ path, mode }) => [path, mode]));
+  const byMode = Map.groupBy(last, ([, mode]) => mode);
+  for (const [mode, entries] of byMode) {
+    for (let at = 0; at < entries.length; at += CHMOD_FILES) {
+      const paths = entries.slice(at, at + CHMOD_FILES).map(([path]) => path);
+      await environment.exec(["chmod", mode.toString(8), ...paths], { cwd: "/" });
     }
   }
 }
@@ -58,7 +76,7 @@ async function unpack(archive: Buffer, root: string): Promise<Unpacked> {
       if (files.length + folders.length >= limits.serveArchiveMaxFiles) {
         throw badRequest(`The archive has more than ${limits.serveArchiveMaxFiles} entries`);
       }
-      const path = place(root, name);
+      const path = place(root, name, type === "directory");
       const chunks: Buffer[] = [];
       for await (const part of entry) {
         chunks.push(Buffer.from(part as Uint8Array)); // streams of tar-stream are of bytes
@@ -94,10 +112,10 @@ async function* withinMeasure(unpacked: AsyncIterable<Buffer>): AsyncGenerator<B
   }
 }
 
-/** @throws {ApiError} 400 when the name leads out of `root` */
-function place(root: string, name: string): string {
+/** @throws {ApiError} 400 when the name leads out of `root`, or is that of `root` itself and no folder's */
+function place(root: string, name: string, isFolder: boolean): string {
   const parts = name.split("/").filter((part) => part !== "" && part !== ".");
-  if (parts.length === 0 || parts.includes("..") || name.includes("\0")) {
+  if ((parts.length === 0 && !(isFolder && name !== "")) || parts.includes("..") || name.includes("\0")) {
     throw badRequest(`The archive has an entry named "${name}"`);
   }
   return `${root.replace(/\/+$/, "")}/${parts.join("/")}`;

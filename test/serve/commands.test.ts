@@ -245,6 +245,9 @@ describe("files", () => {
     const send = async (entries: Parameters<typeof archive>[0], root = workspace()) =>
       (await ask("/fs/write", new Uint8Array(await archive(entries)), { "x-cwd": root })).status;
     expect(await send([{ name: "good" }, { name: "folder", type: "directory" }])).toBe(200);
+    // As `tar -cf - .` names what it begins with.
+    expect(await send([{ name: "./", type: "directory" }, { name: "./good" }])).toBe(200);
+    expect(await send([{ name: "./" }])).toBe(400);
     expect(await send([{ name: "first" }, { name: "../evil" }])).toBe(400);
     expect(await send([{ name: "a/../../evil" }])).toBe(400);
     expect(await send([{ name: "link", type: "symlink", linkname: "/etc/passwd" }])).toBe(400);
