@@ -27,6 +27,9 @@ export interface VercelOwnership {
   readonly stateDir?: string;
 }
 
+/** Prolongations in a session's time, so that one may fail. */
+const PROLONGATIONS = 4;
+
 const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>([
   "egress:none",
   "egress:allow-list",
@@ -51,6 +54,8 @@ export class VercelBackend implements ScriptBackend {
   #sandbox: Sandbox | null = null;
   /** Whether the sandbox is ours to delete. */
   #isMade = false;
+  /** Whether one may have been made of which we were not told. */
+  #mayBeMade = false;
   #workspace: string;
   /** The caller's own choice of a workspace. */
   readonly #asked: string | null;
@@ -85,7 +90,7 @@ export class VercelBackend implements ScriptBackend {
       await this.#record();
       await this.#take((await this.#find()) ?? (await this.#create()));
     } catch (error) {
-      await this.#forget();
+      await this.#undo();
       throw toSandboxError(error, `Cannot start sandbox "${this.#sandboxName}"`);
     }
     // Only now, lest one that we take over is still its dead owner's.
@@ -100,7 +105,7 @@ export class VercelBackend implements ScriptBackend {
     this.#sandbox = null;
     if (!sandbox || keep) return;
     // A sandbox that was there before goes on until its time is up.
-    if (this.#isMade) await this.#delete(sandbox, "CLEANUP_FAILED", "Cannot delete");
+    if (this.#isMade) await this.#delete(sandbox, "CLEANUP_FAILED", "Cannot delete", true);
     await this.#forget();
   }
 
@@ -204,14 +209,22 @@ export class VercelBackend implements ScriptBackend {
     return Sandbox.get({ ...this.#params(), name: this.#sandboxName, resume, ...(signal && { signal }) });
   }
 
-  /** One that is gone already is deleted. */
+  /**
+   * One that is gone already is deleted.
+   *
+   * @param withSaved whether what its sessions saved goes too, unless another sandbox begins from it
+   */
   async #delete(
     sandbox: Sandbox,
     code: "CLEANUP_FAILED" | "ENVIRONMENT_UNAVAILABLE",
     action: string,
+    withSaved = false,
   ): Promise<void> {
     try {
-      await sandbox.delete();
+      await bounded(
+        (signal) => sandbox.delete({ signal, ...(withSaved && { deleteOrphanSnapshots: true }) }),
+        { timeoutMs: limits.openTimeoutMs },
+      );
     } catch (error) {
       if (hasStatus(error, 404)) return;
       throw new MoorageError(code, `${action} sandbox "${this.#sandboxName}": ${textOf(error)}`, {
@@ -240,9 +253,50 @@ export class VercelBackend implements ScriptBackend {
   }
 
   async #create(): Promise<Sandbox> {
+    this.#mayBeMade = true;
+    try {
+      const sandbox = await this.#ask();
+      this.#isMade = true;
+      return sandbox;
+    } catch (error) {
+      // The client sends the request again when its answer is lost, and is then told that the name is taken: by us.
+      const own = hasStatus(error, 409) ? await this.#findOwn() : null;
+      if (own === null) throw error;
+      this.#isMade = true;
+      return own;
+    }
+  }
+
+  /** The sandbox of our name when it is we who made it. */
+  async #findOwn(): Promise<Sandbox | null> {
+    try {
+      const sandbox = await bounded((signal) => this.#get(false, signal));
+      const { tags } = sandbox;
+      return tags?.[VERCEL_TAGS.id] === this.#ownership.id && tags[VERCEL_TAGS.owner] === ownerLabel()
+        ? sandbox
+        : null;
+    } catch (error) {
+      if (hasStatus(error, 404)) return null;
+      throw error;
+    }
+  }
+
+  /** After a start that failed: a request whose answer was lost may have made a sandbox all the same. */
+  async #undo(): Promise<void> {
+    try {
+      const left = this.#mayBeMade && !this.#sandbox ? await this.#findOwn() : null;
+      if (left) await this.#delete(left, "CLEANUP_FAILED", "Cannot delete");
+    } catch {
+      // By its record it can be found when we are gone; what kept the start from succeeding is what is told.
+      return;
+    }
+    await this.#forget();
+  }
+
+  #ask(): Promise<Sandbox> {
     const { runtime } = this.#options;
     const { id, keep } = this.#ownership;
-    const sandbox = await Sandbox.create({
+    return Sandbox.create({
       ...this.#params(),
       name: this.#sandboxName,
       timeout: this.#sessionTimeoutMs,
@@ -251,8 +305,6 @@ export class VercelBackend implements ScriptBackend {
       ...(this.#policy !== null && { networkPolicy: this.#policy }),
       ...(runtime !== undefined && { runtime }),
     });
-    this.#isMade = true;
-    return sandbox;
   }
 
   get #sessionTimeoutMs(): number {
@@ -271,13 +323,20 @@ export class VercelBackend implements ScriptBackend {
     this.#sandbox = sandbox;
     this.#workspace = this.#asked ?? sandbox.currentSession().cwd;
     clearInterval(this.#prolonging);
-    const everyMs = this.#sessionTimeoutMs / 2;
+    const everyMs = this.#sessionTimeoutMs / PROLONGATIONS;
+    /** What has passed of the session's time and was not given back to it. */
+    let passedMs = 0;
     this.#prolonging = setInterval(() => {
-      // The next command finds out, and says so, when the session has ended.
+      passedMs += everyMs;
+      const asked = passedMs;
+      passedMs = 0;
       sandbox
         .currentSession()
-        .extendTimeout(everyMs)
-        .catch(() => {});
+        .extendTimeout(asked)
+        .catch(() => {
+          // Asked for again with the next; when the session has ended, the next command finds out, and says so.
+          passedMs += asked;
+        });
     }, everyMs);
     this.#prolonging.unref();
   }

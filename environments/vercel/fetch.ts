@@ -82,13 +82,16 @@ async function sendCommand(
     await response.body?.cancel();
     throw giveUp(tap, `the server answered ${response.status}`);
   }
+  const onLost = (why: string): void => silence.abort(new Error(why));
   const watch = (commandId: string): SilenceWatch =>
     new SilenceWatch({
       everyMs: answerTimeoutMs,
       ask: () => askAfter(url, init, commandId, answerTimeoutMs),
-      onLost: (why) => silence.abort(new Error(why)),
+      onLost,
     });
-  const body = ReadableStream.from(controlLines(response.body, tap, watch));
+  // Until its id is told there is nothing to ask after.
+  const named = setDeadline(answerTimeoutMs, () => onLost(`no word on it within ${answerTimeoutMs} ms`));
+  const body = ReadableStream.from(controlLines(response.body, tap, watch, named));
   // Some proxies add a charset, which the client takes for another type.
   return new Response(body, { status: 200, headers: { "content-type": "application/x-ndjson" } });
 }
@@ -125,29 +128,50 @@ function causeCode(error: unknown): string {
   return cause instanceof Error && "code" in cause ? String(cause.code) : "";
 }
 
-/** Hands output on and lets the other lines through. What is no such stream becomes an error line, which the client tells. */
+/**
+ * Hands output on and lets through what the client must see: the command as it began, as it ended, and what went wrong.
+ * Other news are none that it knows. What is no such stream becomes an error line, which the client tells.
+ *
+ * @param onNamed called once, when the command's id is known or will never be
+ */
 async function* controlLines(
   body: ReadableStream<Uint8Array>,
   tap: CommandTap,
   watch: (commandId: string) => SilenceWatch,
+  onNamed: () => void,
 ): AsyncGenerator<Uint8Array> {
   let watching: SilenceWatch | null = null;
   try {
     for await (const line of linesOf(body, () => watching)) {
-      const value: unknown = JSON.parse(line.toString("utf8"));
+      const text = line.toString("utf8");
+      if (text.trim() === "") continue;
+      const value: unknown = JSON.parse(text);
       const commandId = commandIdOf(value);
-      if (commandId !== null) watching ??= watch(commandId);
+      const isFirst = watching === null && commandId !== null;
+      if (isFirst) {
+        onNamed();
+        watching = watch(commandId);
+      }
       const output = outputOf(value);
       if (output) await tap.onData(output.stream, Buffer.from(output.data, "utf8"));
-      else yield Buffer.concat([line, Buffer.from("\n")]);
+      else if (isFirst || isTold(value)) yield Buffer.concat([line, Buffer.from("\n")]);
     }
   } catch (error) {
     tap.failure = textOf(error);
     const data = { code: "stream_broken", message: tap.failure };
     yield Buffer.from(`${JSON.stringify({ stream: "error", data })}\n`);
   } finally {
+    onNamed();
     watching?.close();
   }
+}
+
+/** Whether a later message is one that decides: the command's exit code, or a failure. */
+function isTold(value: unknown): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  const isOutput = "stream" in value && ["stdout", "stderr", "error"].includes(String(value.stream));
+  // Its beginning may be told again.
+  return isOutput || ("command" in value && (commandOf(value).exitCode ?? null) !== null);
 }
 
 function commandIdOf(value: unknown): string | null {

@@ -108,7 +108,7 @@ export class Account {
       await bounded(async (signal) => {
         const sandbox = await Sandbox.get({ ...this.#params, name, resume: false, signal });
         if (judgeOwner(sandbox.tags?.[VERCEL_TAGS.owner] ?? "", false) === "dead") {
-          await sandbox.delete({ signal });
+          await sandbox.delete({ signal, deleteOrphanSnapshots: true });
         }
       }, this.#bounds);
     } catch (error) {

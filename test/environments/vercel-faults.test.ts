@@ -59,6 +59,7 @@ async function meetWithin(options: ExecOptions, ...faults: readonly Fault[]) {
   return { outcome, runs, asked: server.asked };
 }
 
+const NEWS = ['{"stream":"heartbeat"}', '{"ping":1}', "null", "1", '{"stream":"metrics","data":{"cpu":1}}'];
 const DONE = { output: "done\n", exitCode: 0, notes: [] };
 const UNKNOWN = { name: "MoorageError", code: "EXECUTION_UNKNOWN" };
 
@@ -188,6 +189,36 @@ describe("a command whose server", () => {
     expect(await meet(trickle)).toEqual({ outcome: DONE, runs: 1, asked: 1 });
   });
 
+  it.each([
+    ["blank lines between", (all: readonly string[]) => all.flatMap((line) => [line, "\r", "  "])],
+    ["lines that end as on Windows", (all: readonly string[]) => all.map((line) => `${line}\r`)],
+    ["news that nobody knows", (all: readonly string[]) => all.flatMap((line) => [line, ...NEWS])],
+    [
+      "its beginning twice and with more in it",
+      ([first = "", ...rest]: readonly string[]) => [first, first.replace("{", '{"new":[1],'), ...rest],
+    ],
+    ["its end twice", (all: readonly string[]) => [...all, all.at(-1) ?? ""]],
+    [
+      "output before its beginning",
+      ([first = "", ...rest]: readonly string[]) => [rest[0] ?? "", first, ...rest.slice(1)],
+    ],
+  ])("sends %s is understood", async (_, change) => {
+    const varied: Fault = async (response, forward) => {
+      const all = (await ranWhole(await forward())).trim().split("\n");
+      lines(response, `${change(all).join("\n")}\n`);
+    };
+    expect(await meet(varied)).toEqual({ outcome: DONE, runs: 1, asked: 1 });
+  });
+
+  it("accepts it and says nothing of it is given up in time", { tags: ["slow"] }, async () => {
+    const mute: Fault = async (response, forward) => {
+      await ranWhole(await forward());
+      response.writeHead(200, { "content-type": "application/x-ndjson" });
+      response.flushHeaders();
+    };
+    expect(await meet(mute)).toEqual({ outcome: UNKNOWN, runs: 1, asked: 1 });
+  });
+
   it("behaves is not disturbed", async () => {
     const honest: Fault = async (response, forward) => passOn(await forward(), response);
     expect(await meet(honest)).toEqual({ outcome: DONE, runs: 1, asked: 1 });
@@ -241,6 +272,66 @@ describe("a question about a process", () => {
 });
 
 describe("a sandbox", () => {
+  /** One of its own, whose requests that hold `text` meet these faults. */
+  const another = (id: string, text: string, ...faults: readonly Fault[]) => {
+    server.watch(text, faults);
+    return createVercelEnvironment({
+      baseUrl: `${server.address}/api`,
+      credentials: CREDENTIALS,
+      stateDir,
+      id,
+      sessionTimeoutMs: 4_000,
+    });
+  };
+  const namesOf = async (namePrefix: string) =>
+    (await Sandbox.list({ ...served.client, namePrefix })).sandboxes.map(({ name }) => name);
+  const madeInVain: Fault = async (response, forward) => {
+    await ranWhole(await forward());
+    response.destroy();
+  };
+
+  it("whose creation is answered with a cut connection is ours all the same", async () => {
+    const once = another("cut", "moorage-cut", madeInVain);
+    expect((await once.exec("echo here")).output).toBe("here\n");
+    expect(await namesOf("moorage-cut")).toEqual(["moorage-cut"]);
+    await once.stop();
+    expect(await namesOf("moorage-cut")).toEqual([]);
+  });
+
+  it("whose creation fails after it was made is not left behind", async () => {
+    const busy = refuse(503, "unavailable");
+    const never = another("never", "moorage-never", madeInVain, busy, busy);
+    await expect(never.start()).rejects.toMatchObject({ code: "ENVIRONMENT_UNAVAILABLE" });
+    expect(await namesOf("moorage-never")).toEqual([]);
+    await never.stop();
+  });
+
+  it("of somebody else's that has the name is not taken", async () => {
+    await Sandbox.create({ ...served.client, name: "moorage-taken" });
+    const taken = another("taken", "moorage-taken");
+    await expect(taken.start()).rejects.toMatchObject({ code: "ENVIRONMENT_UNAVAILABLE" });
+    await taken.stop();
+    expect(await namesOf("moorage-taken")).toEqual(["moorage-taken"]);
+  });
+
+  it("lives on when a prolongation fails, and the next one makes up for it", { tags: ["slow"] }, async () => {
+    const busy = refuse(503, "unavailable");
+    const patient = another("patient", '"duration"', busy, busy, busy);
+    await patient.exec("echo kept >file");
+    await new Promise((resolve) => setTimeout(resolve, 7_000));
+    expect(await patient.exec("cat file")).toMatchObject({ output: "kept\n", notes: [] });
+    await patient.stop();
+  });
+
+  it("takes what its sessions saved with it", async () => {
+    const saving = another("saving", "");
+    await saving.start();
+    await (await Sandbox.get({ ...served.client, name: "moorage-saving", resume: false })).stop();
+    await saving.exec("true");
+    await saving.stop();
+    expect((await Snapshot.list({ ...served.client, name: "moorage-saving" })).snapshots).toEqual([]);
+  });
+
   it("whose session ended meanwhile is resumed with its files, and says so once", async () => {
     await environment.files.writeFile("kept", "kept");
     const sandbox = await Sandbox.get({ ...served.client, name: "moorage-faulty", resume: false });
