@@ -1,7 +1,7 @@
 /**
  * Reads ssh_config files as `ssh` does: in order, the first value wins, `Host` and `Match` blocks switch what
- * follows on and off, `Include` reads further files in its place. A `Match exec` is never run: it does not match,
- * and a note says so.
+ * follows on and off, `Include` reads further files in its place. Where a `Match final` asks for it, all is read once
+ * more, for the name that the first reading gave. A `Match exec` is never run: it does not match, and a note says so.
  */
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { userInfo } from "node:os";
@@ -42,6 +42,7 @@ export interface ConfigFile {
 export function readConfig(files: readonly ConfigFile[], query: ConfigQuery): ConfigValues {
   const reader = new Reader(query);
   for (const file of files) reader.read(file, true, 0);
+  if (reader.beginFinal()) for (const file of files) reader.read(file, true, 0);
   return reader;
 }
 
@@ -49,11 +50,29 @@ class Reader implements ConfigValues {
   readonly values = new Map<string, string[]>();
   readonly notes: string[] = [];
   readonly #query: ConfigQuery;
+  /** What `Host` patterns are compared with. */
+  #host: string;
+  #isFinal = false;
+  #wantsFinal = false;
 
   constructor(query: ConfigQuery) {
     this.#query = query;
+    this.#host = query.originalHost;
     if (query.user !== null) this.values.set("user", [query.user]);
     if (query.port !== null) this.values.set("port", [String(query.port)]);
+  }
+
+  /** @returns whether the files ask for a second reading */
+  beginFinal(): boolean {
+    this.#isFinal = true;
+    this.#host = this.#hostName.toLowerCase();
+    return this.#wantsFinal || /^(?:yes|always)$/i.test(this.values.get("canonicalizehostname")?.[0] ?? "no");
+  }
+
+  get #hostName(): string {
+    const { originalHost } = this.#query;
+    const value = this.values.get("hostname")?.[0];
+    return value?.replace(/%([%h])/g, (_, letter) => (letter === "h" ? originalHost : "%")) ?? originalHost;
   }
 
   read(file: ConfigFile, outer: boolean, depth: number): void {
@@ -65,12 +84,13 @@ class Reader implements ConfigValues {
       const directive = parseLine(line);
       if (!directive) continue;
       const { keyword, words } = directive;
+      if (words === null) throw invalid(file.path, index + 1, "a quote has no end");
       const where = `${file.path}:${index + 1}`;
       const [first] = words;
       if (first === undefined) {
         if (active) throw invalid(file.path, index + 1, `"${keyword}" has no value`);
       } else if (keyword === "host") {
-        active = outer && matchesList(this.#query.originalHost, words);
+        active = outer && matchesList(this.#host, words, { caseCounts: true });
       } else if (keyword === "match") {
         active = outer && this.#matches(words, where);
       } else if (keyword === "include") {
@@ -82,6 +102,10 @@ class Reader implements ConfigValues {
   }
 
   #set(keyword: string, words: readonly string[]): void {
+    // Of these two the one that comes first keeps the other out.
+    const jump = this.values.get("proxyjump")?.[0]?.toLowerCase() ?? "none";
+    if (keyword === "proxyjump" && this.values.has("proxycommand")) return;
+    if (keyword === "proxycommand" && jump !== "none") return;
     const known = this.values.get(keyword);
     if (!known) this.values.set(keyword, [...words]);
     else if (REPEATED.has(keyword)) known.push(...words.filter((word) => !known.includes(word)));
@@ -105,8 +129,8 @@ class Reader implements ConfigValues {
       const criterion = next.slice(negated ? 1 : 0).toLowerCase();
       if (criterion === "all") continue;
       if (criterion === "canonical" || criterion === "final") {
-        // Names are not made canonical here, so there is no second pass either.
-        all &&= negated;
+        this.#wantsFinal ||= criterion === "final";
+        all &&= this.#isFinal !== negated;
         continue;
       }
       const value = rest.shift();
@@ -114,10 +138,12 @@ class Reader implements ConfigValues {
         throw new MoorageError("INVALID_CONFIG", `Cannot read ${where}: Match ${criterion} has no value`);
       const subject = this.#subject(criterion);
       if (subject === null) {
-        this.notes.push(`${where}: Match ${criterion} is not followed`);
+        const note = `${where}: Match ${criterion} is not followed`;
+        if (!this.notes.includes(note)) this.notes.push(note);
         all = false;
       } else {
-        all &&= matchesList(subject, value.split(",")) !== negated;
+        const caseCounts = !criterion.endsWith("host");
+        all &&= matchesList(subject, value.split(","), { caseCounts }) !== negated;
       }
     }
     return all;
@@ -127,13 +153,15 @@ class Reader implements ConfigValues {
     const { originalHost } = this.#query;
     switch (criterion) {
       case "host":
-        return this.values.get("hostname")?.[0]?.replaceAll("%h", originalHost) ?? originalHost;
+        return this.values.has("hostname") ? this.#hostName : this.#host;
       case "originalhost":
         return originalHost;
       case "user":
         return this.values.get("user")?.[0] ?? userInfo().username;
       case "localuser":
         return userInfo().username;
+      case "tagged":
+        return this.values.get("tag")?.[0] ?? "";
       default:
         return null;
     }
@@ -170,27 +198,35 @@ function readText(file: ConfigFile): string | null {
   }
 }
 
-/** Keyword and words of a line; null for a comment or an empty one. */
-function parseLine(line: string): { readonly keyword: string; readonly words: readonly string[] } | null {
+/** Keyword and words of a line, the words null where a quote has no end; null for a comment or an empty line. */
+function parseLine(
+  line: string,
+): { readonly keyword: string; readonly words: readonly string[] | null } | null {
   const [, name = "", rest = ""] = /^\s*([^\s=#"]+)\s*=?\s*(.*?)\s*$/.exec(line) ?? [];
   if (name === "") return null;
   const keyword = name.toLowerCase();
   return { keyword, words: keyword === "proxycommand" ? [rest] : splitWords(rest) };
 }
 
-/** Words as ssh splits them: quotes of both kinds, a backslash before a quote or a backslash, `#` before a word. */
-function splitWords(text: string): string[] {
+/**
+ * Words as ssh splits them: quotes of both kinds, a backslash before a quote or a backslash, `#` before a word.
+ *
+ * @returns null where a quote has no end
+ */
+function splitWords(text: string): string[] | null {
   const words: string[] = [];
+  let end = 0;
   const pattern = /\s*(#.*|(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\["'\\ ]|[^\s"'])+)/gy;
-  for (const [, word = ""] of text.matchAll(pattern)) {
-    if (word.startsWith("#")) break;
+  for (const [whole, word = ""] of text.matchAll(pattern)) {
+    if (word.startsWith("#")) return words;
+    end += whole.length;
     words.push(
       word.replace(/"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|\\(["'\\ ])/g, (_, double, single, escaped) =>
         (double ?? single ?? escaped).replace(/\\(["'\\])/g, "$1"),
       ),
     );
   }
-  return words;
+  return text.slice(end).trim() === "" ? words : null;
 }
 
 /** Existing paths that match, in order. */

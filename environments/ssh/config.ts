@@ -32,8 +32,11 @@ export interface HostSettings {
   readonly identitiesOnly: boolean;
   /** Socket of the agent; null for none. */
   readonly agent: string | null;
-  /** The first takes new keys. */
   readonly knownHostsFiles: readonly string[];
+  /** Takes new keys; null where there is none that is the user's own. */
+  readonly newKeysFile: string | null;
+  /** Keys by which no host is known, whoever shows them; null for no such file. */
+  readonly revokedKeysFile: string | null;
   readonly hostKeyPolicy: HostKeyPolicy;
   readonly hashKnownHosts: boolean;
   readonly connectTimeoutMs: number | null;
@@ -129,24 +132,30 @@ function resolveHost(to: Destination, own: Overrides, files: readonly ConfigFile
     home,
     localUser,
     keyAlias: alias ?? to.host,
+    jump: value("proxyjump") ?? "",
   });
   const path = (text: string, keyword: string) => expandPath(text, tokens, home, keyword);
   const isYes = (keyword: string) => /^(?:yes|true)$/i.test(value(keyword) ?? "");
 
   const identities = config.values.get("identityfile") ?? DEFAULT_IDENTITIES.map((name) => `~/.ssh/${name}`);
-  const knownHosts = [
-    ...(config.values.get("userknownhostsfile") ?? ["~/.ssh/known_hosts", "~/.ssh/known_hosts2"]),
-    ...(config.values.get("globalknownhostsfile") ?? [
-      "/etc/ssh/ssh_known_hosts",
-      "/etc/ssh/ssh_known_hosts2",
-    ]),
-  ].filter((file) => file.toLowerCase() !== "none");
+  const knownHosts = (keyword: string, usual: readonly string[]) =>
+    (config.values.get(keyword) ?? usual)
+      .filter((file) => file.toLowerCase() !== "none")
+      .map((file) => path(file, keyword));
+  const userHosts = knownHosts("userknownhostsfile", ["~/.ssh/known_hosts", "~/.ssh/known_hosts2"]);
+  const globalHosts = knownHosts("globalknownhostsfile", [
+    "/etc/ssh/ssh_known_hosts",
+    "/etc/ssh/ssh_known_hosts2",
+  ]);
+  const revoked = value("revokedhostkeys") ?? "none";
   const checking = value("stricthostkeychecking")?.toLowerCase();
   const skipped = [...config.notes];
   if (checking === "no" || checking === "off")
     skipped.push(
       `StrictHostKeyChecking ${checking} of ${to.host} is not followed: host keys are always checked`,
     );
+  const ignored = UNFOLLOWED.filter(({ keyword }) => !/^(?:no|none)$/i.test(value(keyword) ?? "none"));
+  skipped.push(...ignored.map(({ name }) => `${name} of ${to.host} is not followed`));
   const command = value("proxycommand");
   const jumpText = value("proxyjump");
   const hasJump = jumpText !== undefined && jumpText.toLowerCase() !== "none";
@@ -156,7 +165,6 @@ function resolveHost(to: Destination, own: Overrides, files: readonly ConfigFile
       `Cannot connect to ${to.host}: its configuration has a ProxyCommand, which is never run here`,
       { suggestion: "Use ProxyJump instead of ProxyCommand for this host." },
     );
-  const timeout = Number(value("connecttimeout") ?? Number.NaN);
   const settings: HostSettings = {
     name: to.host,
     host,
@@ -166,13 +174,15 @@ function resolveHost(to: Destination, own: Overrides, files: readonly ConfigFile
     hostKeyPort: alias === undefined ? port : 22,
     identityFiles:
       own.identityFiles ??
-      identities.filter((file) => file !== "none").map((file) => path(file, "IdentityFile")),
+      identities.filter((file) => file.toLowerCase() !== "none").map((file) => path(file, "IdentityFile")),
     identitiesOnly: own.identityFiles !== undefined || isYes("identitiesonly"),
     agent: own.agent === undefined ? agentSocket(value("identityagent"), path) : own.agent,
-    knownHostsFiles: own.knownHostsFiles ?? knownHosts.map((file) => path(file, "UserKnownHostsFile")),
+    knownHostsFiles: own.knownHostsFiles ?? [...userHosts, ...globalHosts],
+    newKeysFile: (own.knownHostsFiles ?? userHosts)[0] ?? null,
+    revokedKeysFile: revoked.toLowerCase() === "none" ? null : path(revoked, "RevokedHostKeys"),
     hostKeyPolicy: own.hostKeyPolicy ?? (checking === "accept-new" ? "accept-new" : "strict"),
     hashKnownHosts: isYes("hashknownhosts"),
-    connectTimeoutMs: timeout > 0 ? timeout * 1_000 : null,
+    connectTimeoutMs: timeoutMs(value("connecttimeout") ?? "none", to.host),
   };
   const jump = hasJump
     ? expandTokens(jumpText, tokens, "ProxyJump")
@@ -180,6 +190,31 @@ function resolveHost(to: Destination, own: Overrides, files: readonly ConfigFile
         .map((each) => each.trim())
     : [];
   return { settings, jump, skipped };
+}
+
+/** What changes who is trusted or shown, and is left out of account; a note tells. */
+const UNFOLLOWED = [
+  { keyword: "canonicalizehostname", name: "CanonicalizeHostname" },
+  { keyword: "knownhostscommand", name: "KnownHostsCommand" },
+  { keyword: "certificatefile", name: "CertificateFile" },
+] as const;
+
+const SECONDS: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3_600, d: 86_400, w: 604_800 };
+
+/** A time as ssh writes it: seconds, or `1m30s`; null for none. @throws {MoorageError} INVALID_CONFIG */
+function timeoutMs(text: string, host: string): number | null {
+  if (text.toLowerCase() === "none") return null;
+  if (!/^(?:\d+[smhdw]?)+$/i.test(text))
+    throw new MoorageError(
+      "INVALID_CONFIG",
+      `Cannot connect to ${host}: ConnectTimeout "${text}" is no time`,
+    );
+  let seconds = 0;
+  for (const [, count, unit = ""] of text.matchAll(/(\d+)([smhdw]?)/gi)) {
+    seconds += Number(count) * (SECONDS[unit.toLowerCase()] ?? 1);
+  }
+  // A timer takes no more.
+  return seconds === 0 ? null : Math.min(seconds * 1_000, 2 ** 31 - 1);
 }
 
 function agentSocket(
@@ -201,6 +236,7 @@ function tokensOf(of: {
   readonly home: string;
   readonly localUser: string;
   readonly keyAlias: string;
+  readonly jump: string;
 }): Readonly<Record<string, string>> {
   const local = hostname();
   return {
@@ -215,6 +251,7 @@ function tokensOf(of: {
     L: local.replace(/\..*$/, ""),
     i: String(process.getuid?.() ?? 0),
     k: of.keyAlias,
+    j: of.jump,
     C: createHash("sha1").update(`${local}${of.host}${of.port}${of.user}`).digest("hex"),
   };
 }

@@ -7,7 +7,7 @@ import { limits } from "../../src/limits.ts";
 import { Authentication, type Secrets } from "./authenticate.ts";
 import type { HostSettings } from "./config.ts";
 import { hostKeyAlgorithms, judgeHostKey, recordHostKey } from "./host-key.ts";
-import { knownName, readKnownHost } from "./known-hosts.ts";
+import { findKnown } from "./known-hosts.ts";
 import { gatherWrites, type Writes } from "./writes.ts";
 
 export interface DialOptions {
@@ -34,10 +34,7 @@ export async function dial(
   via: Client | null,
   options: DialOptions,
 ): Promise<Dialled> {
-  const known = await readKnownHost(
-    settings.knownHostsFiles,
-    knownName(settings.hostKeyName, settings.hostKeyPort),
-  );
+  const known = await findKnown(settings);
   const authentication = await Authentication.prepare(settings, options.secrets);
   const transport = await (via ? forward(via, settings) : openSocket(settings, options.abortSignal));
   const writes = gatherWrites(transport);

@@ -81,13 +81,13 @@ export function judgeHostKey(
 }
 
 /**
- * Adds a key to the first of the files, in one write, so that two writers never mix their lines.
+ * Adds a key to the user's own file, in one write, so that two writers never mix their lines.
  *
  * @throws {Error} when it cannot be written
  */
 export async function recordHostKey(settings: HostSettings, key: Buffer): Promise<void> {
-  const [path] = settings.knownHostsFiles;
-  if (path === undefined) return;
+  const path = settings.newKeysFile;
+  if (path === null) return;
   const name = knownName(settings.hostKeyName, settings.hostKeyPort);
   const line = `${settings.hashKnownHosts ? hashName(name) : name} ${keyType(key)} ${key.toString("base64")}\n`;
   await makePrivateFolder(dirname(path));

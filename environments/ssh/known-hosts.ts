@@ -1,11 +1,16 @@
 /**
  * The keys by which hosts are known, from known_hosts files: plain, hashed and wildcard names, negations,
- * `[host]:port`, `@revoked`. A file that is there and cannot be read is an error, never an empty file.
+ * `[host]:port`, `@revoked`; and the keys of a file of revoked ones. A file that is there and cannot be read is an
+ * error, never an empty file.
  */
 import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import { readFile, stat } from "node:fs/promises";
 import { MoorageError } from "../../src/errors.ts";
+import type { HostSettings } from "./config.ts";
 import { matchesList } from "./patterns.ts";
+
+/** UTF-8's, read as bytes. */
+const BYTE_ORDER_MARK = "\u00ef\u00bb\u00bf";
 
 /** One line that names the host. */
 export interface KnownKey {
@@ -41,6 +46,16 @@ export function keyType(key: Buffer): string {
   return length > 64 ? "" : key.toString("latin1", 4, 4 + length);
 }
 
+/** All that the files say about a host. @throws {MoorageError} SSH_KNOWN_HOSTS_UNREADABLE */
+export async function findKnown(
+  settings: Pick<HostSettings, "hostKeyName" | "hostKeyPort" | "knownHostsFiles" | "revokedKeysFile">,
+): Promise<KnownHost> {
+  const { hostKeyName, hostKeyPort, knownHostsFiles, revokedKeysFile } = settings;
+  const known = await readKnownHost(knownHostsFiles, knownName(hostKeyName, hostKeyPort));
+  if (revokedKeysFile === null) return known;
+  return { ...known, revoked: [...known.revoked, ...(await readRevokedKeys(revokedKeysFile))] };
+}
+
 /** @throws {MoorageError} SSH_KNOWN_HOSTS_UNREADABLE */
 export async function readKnownHost(files: readonly string[], name: string): Promise<KnownHost> {
   const found = {
@@ -72,7 +87,32 @@ export async function readKnownHost(files: readonly string[], name: string): Pro
   return found;
 }
 
-async function readFileText(file: string): Promise<string> {
+/**
+ * Reads public keys, one a line, that no host may show.
+ *
+ * @throws {MoorageError} SSH_KNOWN_HOSTS_UNREADABLE, also for a file that is not there or a revocation list in binary form
+ */
+async function readRevokedKeys(file: string): Promise<readonly KnownKey[]> {
+  const text = await readFileText(file, false);
+  const keys: KnownKey[] = [];
+  for (const [index, line] of text.split(/\r?\n/).entries()) {
+    const words = line.trim().split(/[ \t]+/);
+    if (words[0] === "" || words[0]?.startsWith("#")) continue;
+    const at = words.findIndex((word) => keyType(Buffer.from(word, "base64")) !== "");
+    const key = Buffer.from(words[at] ?? "", "base64");
+    const where = `${file}:${index + 1}`;
+    if (at < 1 || keyType(key) !== words[at - 1]) {
+      throw new MoorageError(
+        "SSH_KNOWN_HOSTS_UNREADABLE",
+        `Cannot check host keys: ${where} is no public key${text.startsWith("SSHKRL") ? ", and revocation lists in binary form are not supported" : ""}`,
+      );
+    }
+    keys.push({ type: keyType(key), key, where });
+  }
+  return keys;
+}
+
+async function readFileText(file: string, mayBeMissing = true): Promise<string> {
   try {
     const { size } = await stat(file).then((found) => {
       // A pipe would never end. The null device is how people say that there is no file.
@@ -80,10 +120,12 @@ async function readFileText(file: string): Promise<string> {
       throw new Error("it is no regular file");
     });
     if (size > 64 * 1024 * 1024) throw new Error("it is larger than 64 MiB");
-    return await readFile(file, "latin1");
+    const text = await readFile(file, "latin1");
+    // The mark of an editor would hide the first line, and whom it revokes.
+    return text.startsWith(BYTE_ORDER_MARK) ? text.slice(BYTE_ORDER_MARK.length) : text;
   } catch (error) {
     const code = error instanceof Error && "code" in error ? error.code : null;
-    if (code === "ENOENT" || code === "ENOTDIR") return "";
+    if (mayBeMissing && (code === "ENOENT" || code === "ENOTDIR")) return "";
     const reason = code ?? (error instanceof Error ? error.message : error);
     throw new MoorageError(
       "SSH_KNOWN_HOSTS_UNREADABLE",

@@ -1,18 +1,27 @@
-/** Patterns of ssh: `*` and `?`, lists in which a negated match decides against all others. Case does not count. */
+/** Patterns of ssh: `*` and `?`, lists in which a negated match decides against all others. */
 
-function toExpression(pattern: string): RegExp {
+export interface MatchOptions {
+  /** As for aliases and users; for hosts it does not count. @default false */
+  readonly caseCounts?: boolean;
+}
+
+function toExpression(pattern: string, caseCounts: boolean): RegExp {
   const source = pattern.replace(/[\\^$+.()|[\]{}*?]/g, (character) =>
     character === "*" ? ".*" : character === "?" ? "." : `\\${character}`,
   );
-  return new RegExp(`^${source}$`, "is");
+  return new RegExp(`^${source}$`, caseCounts ? "s" : "is");
 }
 
 /** Whether a pattern of the list matches and no negated one does. */
-export function matchesList(text: string, patterns: readonly string[]): boolean {
+export function matchesList(
+  text: string,
+  patterns: readonly string[],
+  { caseCounts = false }: MatchOptions = {},
+): boolean {
   let matched = false;
   for (const pattern of patterns) {
     const negated = pattern.startsWith("!");
-    if (!toExpression(negated ? pattern.slice(1) : pattern).test(text)) continue;
+    if (!toExpression(negated ? pattern.slice(1) : pattern, caseCounts).test(text)) continue;
     if (negated) return false;
     matched = true;
   }

@@ -1,4 +1,5 @@
-import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { chmodSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { type Destination, resolveRoute } from "../../../environments/ssh/config.ts";
@@ -238,6 +239,72 @@ describe("resolveRoute()", () => {
     expect(() => route("bax")).toThrow(expect.objectContaining({ code: "INVALID_SPEC" }));
   });
 
+  it.each([
+    ["10", 10_000],
+    ["10s", 10_000],
+    ["1m30s", 90_000],
+    ["2H", 7_200_000],
+    ["none", null],
+    ["0", null],
+    ["100w", 2 ** 31 - 1],
+  ])("reads ConnectTimeout %s as ssh writes times", (text, connectTimeoutMs) => {
+    write("config", `ConnectTimeout ${text}`);
+    expect(last("box")).toMatchObject({ connectTimeoutMs });
+  });
+
+  it.each(["ConnectTimeout soon", 'User "me', "Host a\n  IdentityFile ~/it's", "User 'me\" x"])(
+    "refuses %j, of which ssh makes nothing either",
+    (text) => {
+      write("config", text);
+      expect(() => route("box")).toThrow(expect.objectContaining({ code: "INVALID_CONFIG" }));
+    },
+  );
+
+  it("lets what comes first of ProxyJump and ProxyCommand keep the other out", () => {
+    write(
+      "config",
+      "Host direct",
+      "  ProxyCommand none",
+      "Host command",
+      "  ProxyCommand nc %h %p",
+      "Host jump none",
+      "  ProxyJump bastion",
+      "Host bastion direct",
+      "  Port 9",
+      "Host none",
+      "  ProxyCommand none",
+      "Host * !bastion",
+      "  ProxyJump other",
+    );
+    write("late", "");
+    expect(route("direct").hops.map(({ name }) => name)).toEqual(["direct"]);
+    expect(() => route("command")).toThrow(expect.objectContaining({ code: "UNSUPPORTED" }));
+    expect(route("jump").hops.map(({ name }) => name)).toEqual(["bastion", "jump"]);
+    expect(route("none").hops.map(({ name }) => name)).toEqual(["bastion", "none"]);
+  });
+
+  it("records new keys in a file of the user's alone", () => {
+    write("config", "Host a", "  UserKnownHostsFile none", "Host b", "  UserKnownHostsFile ~/one ~/two");
+    expect(last("a").newKeysFile).toBeNull();
+    expect(last("a").knownHostsFiles.length).toBeGreaterThan(0);
+    expect(last("b").newKeysFile).toBe(`${home.path}/one`);
+    expect(last("c").newKeysFile).toBe(`${home.path}/.ssh/known_hosts`);
+  });
+
+  it("says what changes whom is trusted and is not followed", () => {
+    write(
+      "config",
+      "KnownHostsCommand /bin/keys %H",
+      "CanonicalizeHostname yes",
+      "RevokedHostKeys ~/revoked",
+    );
+    expect(route("box").notes).toEqual([
+      "CanonicalizeHostname of box is not followed",
+      "KnownHostsCommand of box is not followed",
+    ]);
+    expect(last("box").revokedKeysFile).toBe(`${home.path}/revoked`);
+  });
+
   it("does without any file", () => {
     expect(last("box")).toMatchObject({
       host: "box",
@@ -246,5 +313,59 @@ describe("resolveRoute()", () => {
       identitiesOnly: false,
       identityFiles: expect.arrayContaining([`${home.path}/.ssh/id_ed25519`]),
     });
+  });
+});
+
+/** What a configuration comes to in the eyes of `ssh -G`. */
+function sshOf(host: string) {
+  const text = execFileSync("ssh", ["-G", "-F", join(home.path, ".ssh", "config"), host], {
+    encoding: "utf8",
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const value = (keyword: string) =>
+    text
+      .split("\n")
+      .flatMap((line) => (line.startsWith(`${keyword} `) ? [line.slice(keyword.length + 1)] : []));
+  return { host: value("hostname")[0], port: Number(value("port")[0]), user: value("user")[0] };
+}
+
+describe.runIf(existsSync("/usr/bin/ssh"))("resolveRoute(), as ssh itself,", () => {
+  it.each([
+    ["counts the case of an alias", "target", "Host TARGET\n User upper\nHost target\n User lower"],
+    ["compares an alias as it was given", "Target", "Host target\n User lower\nHost *\n User any"],
+    ["does not count the case of a host", "Target", "Match host target\n User lower"],
+    ["counts the case of a user", "t", "User bob\nMatch user BOB\n Port 99\nMatch user bob\n Port 98"],
+    [
+      "reads again for a Match final",
+      "t",
+      "Host t\n HostName real.example\nMatch final host real.example\n User fin",
+    ],
+    [
+      "compares Host with the real name then",
+      "t",
+      "Match final all\n Port 9\nHost real.example\n User fin\nHost t\n HostName Real.example",
+    ],
+    ["keeps first values then", "t", "Match final all\n User fin\nHost t\n User first"],
+    ["knows what is not final", "t", "Match !final all\n User first\nMatch final all\n Port 9"],
+    [
+      "reads once without it",
+      "t",
+      "Match canonical all\n User never\nHost real\n Port 9\nHost t\n HostName real",
+    ],
+    ["takes every form of a line", "t", 'Host=t\r\n\tUser = bob\r\n Port=  77\r\n HostName="h.example"\r\n'],
+    ["leaves comments out", "t", "Host t # it's\n User bob # comment\n# it's one\n Port 7 #c"],
+    ["splits words with quotes", "a", 'Match host "b,a" user "*"\n Port 5'],
+    ["knows no classes of letters", "t1", "Host t[0-9]\n Port 5\nHost t?\n User one"],
+    ["takes no dot for any letter", "txe", "Host t.e\n Port 5"],
+    ["reads %% and %h of HostName", "t", "HostName a%%%h.example\nMatch host a%t.example\n Port 5"],
+    [
+      "knows originalhost after HostName",
+      "t",
+      "HostName x\nMatch originalhost t\n Port 5\nMatch host t\n User no",
+    ],
+  ])("%s", (_, host, text) => {
+    write("config", text);
+    const { host: name, port, user } = last(host);
+    expect({ host: name, port, user }).toEqual(sshOf(host));
   });
 });

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { HostSettings } from "../../../environments/ssh/config.ts";
 import { hostKeyAlgorithms, judgeHostKey, recordHostKey } from "../../../environments/ssh/host-key.ts";
-import { fingerprint, keyType, knownName, readKnownHost } from "../../../environments/ssh/known-hosts.ts";
+import { findKnown, fingerprint, keyType, readKnownHost } from "../../../environments/ssh/known-hosts.ts";
 import { temporaryFolder } from "./sshd.ts";
 
 let folder: ReturnType<typeof temporaryFolder>;
@@ -54,6 +54,8 @@ function settings(more: Partial<HostSettings> = {}): HostSettings {
     identitiesOnly: false,
     agent: null,
     knownHostsFiles: [file],
+    newKeysFile: (more.knownHostsFiles ?? [file])[0] ?? null,
+    revokedKeysFile: null,
     hostKeyPolicy: "strict",
     hashKnownHosts: false,
     connectTimeoutMs: null,
@@ -64,7 +66,7 @@ function settings(more: Partial<HostSettings> = {}): HostSettings {
 async function judge(shown: Buffer, lines: readonly string[], more: Partial<HostSettings> = {}) {
   writeFileSync(file, lines.join("\n"));
   const host = settings(more);
-  const known = await readKnownHost(host.knownHostsFiles, knownName(host.hostKeyName, host.hostKeyPort));
+  const known = await findKnown(host);
   const verdict = judgeHostKey(host, known, shown);
   return "refusal" in verdict ? verdict.refusal : verdict.isNew ? "new" : "known";
 }
@@ -199,6 +201,42 @@ describe("hostKeyAlgorithms()", () => {
   });
 });
 
+describe("a mark of byte order", () => {
+  it("hides no first line", async () => {
+    expect(await judge(A, [`\ufeff${line("box", A)}`])).toBe("known");
+    expect(await judge(A, [`\ufeff${line("box", A, "@revoked")}`, line("box", A)])).toMatchObject({
+      code: "SSH_HOST_KEY_REVOKED",
+    });
+  });
+});
+
+describe("a file of revoked keys", () => {
+  const revoked = () => ({ revokedKeysFile: join(folder.path, "revoked") });
+  const write = (...lines: readonly string[]) => writeFileSync(revoked().revokedKeysFile, lines.join("\n"));
+
+  it("refuses its keys, whoever is known by them", async () => {
+    write("# gone", "", `ssh-ed25519 ${A.toString("base64")} old one`);
+    expect(await judge(A, [line("box", A)], revoked())).toMatchObject({
+      code: "SSH_HOST_KEY_REVOKED",
+      message: expect.stringContaining("revoked:3"),
+    });
+    expect(await judge(B, [line("box", B)], revoked())).toBe("known");
+  });
+
+  it.each([
+    ["is not there", () => {}],
+    ["is a binary list", () => write("SSHKRL\n\0\0")],
+    ["has a line that is no key", () => write("nonsense")],
+    ["has a key of another type than it says", () => write(`ssh-rsa ${A.toString("base64")}`)],
+    ["is a folder", () => mkdirSync(revoked().revokedKeysFile)],
+  ])("trusts nobody when it %s", async (_, make) => {
+    make();
+    await expect(judge(A, [line("box", A)], revoked())).rejects.toMatchObject({
+      code: "SSH_KNOWN_HOSTS_UNREADABLE",
+    });
+  });
+});
+
 describe("recordHostKey()", () => {
   it("adds one line, after a last line that has no end", async () => {
     writeFileSync(file, line("bax", B));
@@ -212,6 +250,12 @@ describe("recordHostKey()", () => {
     expect(readFileSync(deep, "utf8")).not.toContain("box");
     const known = await readKnownHost([deep], "[box]:2201");
     expect(known.keys.map(({ key: found }) => found)).toEqual([A]);
+  });
+
+  it("writes to no file that is not the user's own", async () => {
+    writeFileSync(file, "");
+    await recordHostKey(settings({ newKeysFile: null }), A);
+    expect(readFileSync(file, "utf8")).toBe("");
   });
 
   it("fails, and does not hang, where no folder can be made", async () => {
