@@ -39,6 +39,7 @@ export class Authentication {
     const attempts: Attempt[] = identities.map((identity) => keyAttempt(username, identity));
     const authentication = new Authentication(settings, attempts, skipped);
     const { password } = secrets;
+    let isAnswered = false;
     if (password !== null) {
       attempts.push(
         { name: "password", method: "password", make: () => ({ type: "password", username, password }) },
@@ -50,9 +51,15 @@ export class Authentication {
             username,
             prompt: (_name, instructions, _language, prompts, finish) => {
               const [only] = prompts;
+              // Asked again, it was wrong, or it is another secret that is wanted: once too often locks accounts.
               const isPassword =
-                prompts.length === 1 && only?.echo === false && !/new|change/i.test(only.prompt);
-              if (!isPassword) authentication.#prompt = `${instructions} ${only?.prompt ?? ""}`.trim();
+                !isAnswered &&
+                prompts.length === 1 &&
+                only?.echo === false &&
+                !/new|change/i.test(only.prompt);
+              isAnswered ||= isPassword;
+              if (!isPassword && (only || instructions !== ""))
+                authentication.#prompt = `${instructions} ${only?.prompt ?? ""}`.trim();
               finish(isPassword ? [password] : []);
             },
           }),

@@ -9,6 +9,7 @@ import ssh2, {
 } from "ssh2";
 import type { HostSettings } from "./config.ts";
 import { fingerprint } from "./known-hosts.ts";
+import { parseKeyFile } from "./private-key.ts";
 
 const { createAgent, utils } = ssh2;
 
@@ -80,18 +81,9 @@ async function readKeyFile(path: string, passphrase: string | null): Promise<Key
     }
     return { path, key: null, publicKey, problem: `cannot be read (${String(code ?? error)})` };
   }
-  const parsed = utils.parseKey(text, passphrase ?? undefined);
-  if (parsed instanceof Error) {
-    const problem = /no passphrase given/i.test(parsed.message)
-      ? "is encrypted; load it into an agent"
-      : /bad passphrase|integrity check|decrypt/i.test(parsed.message)
-        ? "is encrypted, and the passphrase does not open it"
-        : `cannot be used (${parsed.message})`;
-    return { path, key: null, publicKey, problem };
-  }
-  // One key a file; older declarations allow for a list.
-  const key = Array.isArray(parsed) ? parsed[0] : parsed;
-  if (!key?.isPrivateKey())
+  const key = parseKeyFile(text, passphrase);
+  if (typeof key === "string") return { path, key: null, publicKey, problem: key };
+  if (!key.isPrivateKey())
     return { path, key: null, publicKey, problem: "is a public key, and no agent has it" };
   return { path, key, publicKey: key.getPublicSSH(), problem: null };
 }
@@ -120,20 +112,24 @@ async function agentKeys(socket: string, skipped: string[]): Promise<HeldKey[]> 
   const agent = createAgent(socket);
   let timer: NodeJS.Timeout | undefined;
   try {
-    const keys = await new Promise<readonly (ParsedKey | Buffer | string)[]>((resolve, reject) => {
+    const found = await new Promise<readonly unknown[]>((resolve, reject) => {
       timer = setTimeout(
         () => reject(new Error(`no answer within ${AGENT_TIMEOUT_MS} ms`)),
         AGENT_TIMEOUT_MS,
       );
-      agent.getIdentities((error, found) => {
+      agent.getIdentities((error, held) => {
         if (error) reject(error);
-        else resolve(((found ?? []) as unknown[]).flatMap(toKey));
+        else resolve((held ?? []) as readonly unknown[]); // parsed keys or their bytes, as the agent gives them
       });
     });
-    return keys.flatMap((key) => {
-      if (typeof key === "string" || Buffer.isBuffer(key)) return [];
-      return [{ publicKey: key.getPublicSSH(), comment: key.comment, agent: new OneKeyAgent(agent, key) }];
-    });
+    const keys = found.flatMap(toKey);
+    if (keys.length < found.length)
+      skipped.push(`${found.length - keys.length} of the agent's keys, of kinds that are not supported`);
+    return keys.map((key) => ({
+      publicKey: key.getPublicSSH(),
+      comment: key.comment,
+      agent: new OneKeyAgent(agent, key),
+    }));
   } catch (error) {
     skipped.push(
       `the agent at ${socket} does not answer (${error instanceof Error ? error.message : String(error)})`,

@@ -230,6 +230,26 @@ describe("start()", () => {
     expect({ tried, seen }).toEqual({ tried: ["none", "publickey", "password"], seen: ["hunter2"] });
   });
 
+  it("gives a server that asks on the password once, and no other secret in its place", async () => {
+    const answers: (readonly string[])[] = [];
+    const { port } = await fakeServer((context) => {
+      if (context.method !== "keyboard-interactive") return context.reject(["keyboard-interactive"]);
+      const ask = (prompts: { prompt: string; echo: boolean }[]) =>
+        context.prompt(prompts, (given: readonly string[]) => {
+          answers.push(given);
+          if (answers.length < 4)
+            ask([{ prompt: answers.length === 1 ? "Code: " : "Password: ", echo: false }]);
+          else context.reject([]);
+        });
+      ask([{ prompt: "Password: ", echo: false }]);
+    });
+    await expect(environment(port, { password: "hunter2" }).start()).rejects.toMatchObject({
+      code: "SSH_AUTHENTICATION_FAILED",
+      message: expect.stringContaining('the server asked "Password:"'),
+    });
+    expect(answers).toEqual([["hunter2"], [], [], []]);
+  });
+
   it("tells a demanded new password", async () => {
     const { port } = await fakeServer((context) => {
       if (context.method === "password") context.requestChange("Your password has expired.", () => {});
