@@ -23,6 +23,9 @@ moorage_line=\${moorage_line##*) }; set -- $moorage_line
 [ "$3" = $$ ] && set -- || set -- setsid
 else set --; fi >/dev/null 2>&1`;
 
+/** Where an account's files leave a PATH without the programs that every system has, these are found all the same. */
+const FIND = "command -v sh >/dev/null || PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin";
+
 /** The line that turns the shell into a program with further variables. One line, ASCII. */
 export function startLine(
   nonce: string,
@@ -30,7 +33,7 @@ export function startLine(
   env: Readonly<Record<string, string>>,
 ): string {
   const variables = Object.entries(env).map(([name, value]) => `export ${name}=${quote(value)}`);
-  const script = [APART, "unset moorage_line", ...variables, `exec "$@" ${quoteAll(argv)}`].join("\n");
+  const script = [FIND, APART, "unset moorage_line", ...variables, `exec "$@" ${quoteAll(argv)}`].join("\n");
   return `${announce(nonce)}eval "$(printf %b ${quote(percentB(script))})"\n`;
 }
 

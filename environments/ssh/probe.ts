@@ -3,9 +3,12 @@ import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import { createNonce, FrameSplitter } from "../shell/frames.ts";
 import { quote } from "../shell/quote.ts";
-import { scriptLine } from "./bootstrap.ts";
+import { readyMark, scriptLine } from "./bootstrap.ts";
 import { channelStream } from "./channel-stream.ts";
 import type { OpenedChannel } from "./connections.ts";
+
+/** Of what a shell says, the last is kept to be quoted. */
+const SAID_CHARACTERS = 2_000;
 
 /**
  * Enters the workspace and tells its absolute path, links in it left as they are named.
@@ -26,35 +29,44 @@ export async function findWorkspace(
   const script = `cd -- ${folder} 2>/dev/null && p=$PWD && r=$(pwd -P)
 printf '\\000${nonce}w%s\\000%s\\000${nonce};' "\${p-}" "\${r-}"`;
   let timer: NodeJS.Timeout | undefined;
+  /** What came beside the answer, for whom there is none. */
+  let said = "";
+  const announced = Promise.withResolvers<true>();
+  const refuse = (why: string): MoorageError =>
+    new MoorageError("SSH_SESSION_REFUSED", `Cannot open a shell as ${account}: ${why}${quoted(said)}`, {
+      details: { said },
+    });
   try {
     const answer = new Promise<readonly string[]>((resolve, reject) => {
       timer = setTimeout(
-        () =>
-          reject(
-            new MoorageError(
-              "SSH_SESSION_REFUSED",
-              `Cannot open a shell as ${account}: no shell answered within ${limits.openTimeoutMs} ms`,
-            ),
-          ),
+        () => reject(refuse(`no shell answered within ${limits.openTimeoutMs} ms`)),
         limits.openTimeoutMs,
       );
+      const note = (bytes: Buffer) => {
+        said = (said + bytes.toString("latin1")).slice(-SAID_CHARACTERS);
+      };
+      stream.stderr.on("data", (chunk: Buffer) => {
+        note(chunk);
+        if (said.includes(readyMark(nonce))) announced.resolve(true);
+      });
       stream.stdout.on("data", (chunk: Buffer) => {
-        for (const part of splitter.push(chunk)) if (!Buffer.isBuffer(part)) resolve(part.fields);
+        for (const part of splitter.push(chunk)) {
+          if (Buffer.isBuffer(part)) note(part);
+          else resolve(part.fields);
+        }
       });
       void stream.ended.then((end) =>
-        reject(
-          end.lost ??
-            new MoorageError(
-              "SSH_SESSION_REFUSED",
-              `Cannot open a shell as ${account}: it ended with code ${end.exitCode} before it answered`,
-            ),
-        ),
+        reject(end.lost ?? refuse(`it ended with code ${end.exitCode} before it answered`)),
       );
     });
+    // With its end, a file of the account's that reads standard input, or another shell that it starts, is not waited for.
     stream.stdin.write(scriptLine(nonce, script), "latin1");
-    const [path = "", real = ""] = (await answer).map((field) =>
-      Buffer.from(field, "latin1").toString("utf8"),
-    );
+    stream.stdin.end();
+    const fields = await answer;
+    // The shells to come tell by standard error, too, where they are.
+    const isHeard = await Promise.race([announced.promise, stream.ended.then(() => false)]);
+    if (!isHeard) throw refuse("its files send standard error elsewhere");
+    const [path = "", real = ""] = fields.map((field) => Buffer.from(field, "latin1").toString("utf8"));
     if (!path.startsWith("/"))
       throw new MoorageError(
         "WORKDIR_MISSING",
@@ -70,4 +82,12 @@ printf '\\000${nonce}w%s\\000%s\\000${nonce};' "\${p-}" "\${r-}"`;
     clearTimeout(timer);
     await stream.close();
   }
+}
+
+/** What was said, to follow a reason; without our own marks. */
+function quoted(said: string): string {
+  const text = Buffer.from(said.replace(/\0[^\0]*\0/g, ""), "latin1")
+    .toString("utf8")
+    .trim();
+  return text === "" ? "" : `; it said ${JSON.stringify(text.slice(-1_000))}`;
 }

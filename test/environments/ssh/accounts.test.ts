@@ -59,6 +59,39 @@ describe.runIf(canRun("ssh accounts", sshdObstacle()))("an account", () => {
     expect(await environment.exec("pwd")).toMatchObject({ output: `${place.account.home}\n` });
   });
 
+  it.each([
+    [
+      "ask a question",
+      "read -p 'Go on? ' answer; echo asked",
+      /ended with code \d+ before it started ours; it said .*asked/,
+    ],
+    ["read all there is", "cat", /before it started ours/],
+    ["start another shell", "exec python3 -i", /it ended with code|before it started ours/],
+    ["send standard error away", "exec 2>/dev/null", /its files send standard error elsewhere/],
+    ["join the outputs", "exec 2>&1", /its files send standard error elsewhere/],
+    ["close standard error", "exec 2>&-", /its files send standard error elsewhere/],
+    ["end the shell", "echo bye; exit 0", /ended with code 0 before it started ours; it said "bye"/],
+  ])("whose files %s is told so at once", async (_, line, message) => {
+    await using place = await makePlace();
+    writeFileSync(join(place.account.home, ".bashrc"), `${line}\n`);
+    await expect(place.make().start()).rejects.toMatchObject({
+      code: "SSH_SESSION_REFUSED",
+      message: expect.stringMatching(message),
+    });
+  });
+
+  it.each(["", "/no/such"])(
+    "whose files leave the PATH %j has the programs that every system has",
+    async (path) => {
+      await using place = await makePlace();
+      writeFileSync(join(place.account.home, ".bashrc"), `export PATH=${path}\n`);
+      const environment = place.make();
+      expect(await environment.exec("echo $((1 + 1)); exit 4")).toMatchObject({ output: "2\n", exitCode: 4 });
+      await environment.files.writeFile("a", "b");
+      expect((await environment.files.readFile("a")).bytes.toString()).toBe("b");
+    },
+  );
+
   it("SSH-24: starts in the workspace that was named, not in its home", async () => {
     await using place = await makePlace();
     const workspace = mkdtempSync(join(tmpdir(), "moorage-srv-"));
