@@ -1,13 +1,14 @@
 /** From nothing to an authenticated client, one hop at a time; every failure says which hop, which phase and why. */
 import { connect, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import ssh2, { type Client } from "ssh2";
+import type { Client } from "ssh2";
 import { type ErrorCode, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import { Authentication, type Secrets } from "./authenticate.ts";
 import type { HostSettings } from "./config.ts";
 import { hostKeyAlgorithms, judgeHostKey, recordHostKey } from "./host-key.ts";
 import { findKnown } from "./known-hosts.ts";
+import { ssh2 } from "./library.ts";
 import { gatherWrites, type Writes } from "./writes.ts";
 
 export interface DialOptions {

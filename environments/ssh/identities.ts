@@ -1,14 +1,9 @@
 /** The keys that may be shown to a host, in the order in which `ssh` shows them. */
 import { readFile, stat } from "node:fs/promises";
-import ssh2, {
-  type BaseAgent,
-  type IdentityCallback,
-  type ParsedKey,
-  type SignCallback,
-  type SigningRequestOptions,
-} from "ssh2";
+import type { BaseAgent, IdentityCallback, ParsedKey, SignCallback, SigningRequestOptions } from "ssh2";
 import type { HostSettings } from "./config.ts";
 import { fingerprint } from "./known-hosts.ts";
+import { ssh2 } from "./library.ts";
 import { parseKeyFile } from "./private-key.ts";
 
 const { createAgent, utils } = ssh2;

@@ -1,6 +1,7 @@
 /** Private keys in the forms in which people have them: what the library reads, and PKCS#8, which it does not. */
 import { createPrivateKey, type KeyObject, randomBytes } from "node:crypto";
-import ssh2, { type ParsedKey } from "ssh2";
+import type { ParsedKey } from "ssh2";
+import { ssh2 } from "./library.ts";
 
 const { utils } = ssh2;
 
