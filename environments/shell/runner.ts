@@ -463,6 +463,13 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
       if (captures.spillFailure) notes.push(`The full output could not be kept: ${captures.spillFailure}`);
       const exitCode = end.exitCode ?? (end.signal ? signalExitCode(end.signal) : null);
       const stopped = typeof first === "string";
+      if (exitCode === null && !stopped) {
+        throw new MoorageError(
+          "EXECUTION_UNKNOWN",
+          "Cannot tell how the command ended: its shell ended, and nobody told how",
+          { details: { output: captures.read().output } },
+        );
+      }
       if (exitCode !== null && exitCode > 128 && !stopped) {
         const why = await host.explainExit(exitCode, startedAt);
         if (why) notes.push(why);

@@ -87,9 +87,9 @@ async function fakeServer(
     });
     client.on("session", (accept) => {
       const session = accept();
-      session.on("exec", (acceptExec) => {
+      session.on("exec", (acceptExec, _, { command }) => {
         const channel = acceptExec();
-        onExec?.(channel);
+        onExec?.(channel, command);
       });
     });
   });
@@ -103,7 +103,7 @@ async function fakeServer(
 interface FakeOptions {
   readonly types?: readonly string[];
   readonly known?: readonly string[];
-  readonly onExec?: (channel: ssh2.ServerChannel) => void;
+  readonly onExec?: (channel: ssh2.ServerChannel, command: string) => void;
 }
 
 describe("start()", () => {
@@ -273,6 +273,27 @@ describe("start()", () => {
       code: "SSH_PASSWORD_EXPIRED",
       message: expect.stringContaining("Password change required but no TTY available."),
     });
+  });
+
+  it("that succeeded is followed by commands whose end is unknown when the server tells of none", async () => {
+    const { port } = await fakeServer((context) => context.accept(), {
+      onExec: (channel, command) => {
+        const child = spawn("/bin/sh", ["-c", command]);
+        channel.pipe(child.stdin).on("error", () => {});
+        child.stdout.pipe(channel, { end: false });
+        child.stderr.pipe(channel.stderr, { end: false });
+        // Neither a code nor a signal.
+        child.once("close", () => channel.end());
+        closing.push(() => child.kill("SIGKILL"));
+      },
+    });
+    const made = environment(port);
+    expect(await made.exec("exit 3")).toMatchObject({ exitCode: 3 });
+    await expect(made.exec("echo said; kill -KILL $$; sleep 0.1")).rejects.toMatchObject({
+      code: "EXECUTION_UNKNOWN",
+      details: { output: "said\n" },
+    });
+    expect(await made.exec("echo next")).toMatchObject({ output: "next\n", exitCode: 0 });
   });
 
   it("quotes a server that gives no shell", async () => {
