@@ -365,12 +365,20 @@ class ShellEnvironment extends BaseEnvironment {
   }
 
   #makePool(kind: "user" | "system"): WorkerPool {
+    const prefix = () => (kind === "user" ? this.#userPrefix : `${this.#prefix}.s`);
     return new WorkerPool({
-      prefix: `${this.#prefix}.${kind === "user" ? "u" : "s"}`,
+      get prefix() {
+        return prefix();
+      },
       login: kind === "user" && (this.#backend.readsLogin ?? true) && !("readLogin" in this.#backend),
       open: (id, login) => this.#openWorker(kind, id, login),
       maxIdle: kind === "user" ? IDLE_USER_SHELLS : IDLE_SYSTEM_SHELLS,
     });
+  }
+
+  /** Of the shells for commands since the place was last come back to. */
+  get #userPrefix(): string {
+    return `${this.#prefix}.u${this.#generation}`;
   }
 
   #openWorker(kind: "user" | "system", id: string, login: boolean): Promise<CallWorker> {
@@ -394,7 +402,8 @@ class ShellEnvironment extends BaseEnvironment {
       ...(kind === "system" && {
         library: FILE_LIBRARY + RENAME_ASSISTANT,
         atClose: RENAME_ASSISTANT_END,
-        atLoss: lastWill(`${WORKER_MARKER}=${this.#prefix}.u`),
+        // That of a shell whose stream ends late must not reach those that were opened after its loss.
+        atLoss: lastWill(`${WORKER_MARKER}=${this.#userPrefix}.`),
       }),
       // Our own scripts still clean up while the environment stops.
       open: (argv, env) =>

@@ -5,7 +5,7 @@ import { limits } from "../../src/limits.ts";
 import type { CallWorker } from "./worker.ts";
 
 export interface PoolOptions {
-  /** Prefix of every worker's id, by which all processes of the environment are found. */
+  /** Prefix of a worker's id, by which all processes of the environment are found; read for each worker anew. */
   readonly prefix: string;
   /** Makes one. @param login whether it reads the login environment, which the first one does */
   readonly open: (id: string, login: boolean) => Promise<CallWorker>;

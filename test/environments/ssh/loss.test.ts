@@ -46,6 +46,25 @@ describe.runIf(canRun("ssh losses", sshdObstacle()))("a connection", () => {
     await background.kill();
   });
 
+  it("that is killed ends, with what it leaves behind, nothing that runs on the one after it", async () => {
+    await using place = await makePlace();
+    const environment = place.make();
+    for (let at = 0; at < 2; at += 1) {
+      // Our own shell is there too, and cleans up when it finds itself alone.
+      await environment.files.writeFile("a", "b");
+      const seconds = uniqueSeconds();
+      const cut = environment.exec(`sleep ${seconds}`).catch((error: unknown) => error);
+      await until(() => processesWith(`sleep\0${seconds}`).length > 0, "the command runs");
+      await place.sshd.dropConnections();
+      expect(await cut).toMatchObject({ code: "EXECUTION_UNKNOWN" });
+      // Longer than such a shell waits between its wish and its blow.
+      expect(await environment.exec("echo before; sleep 2.5; echo after; exit 7")).toMatchObject({
+        exitCode: 7,
+        output: "before\nafter\n",
+      });
+    }
+  });
+
   it("that was cut between two calls costs no call", async () => {
     await using place = await makePlace();
     const before = openSockets();
