@@ -31,6 +31,7 @@ import { ownedOrphans } from "./left-behind.ts";
 import { loginDifference, loginProblem } from "./login.ts";
 import { OneShotShells } from "./one-shot.ts";
 import { OutputStore } from "./outputs.ts";
+import { isPlain } from "./plain.ts";
 import { WorkerPool } from "./pool.ts";
 import { endTree, findProcesses, lastWill } from "./process-tree.ts";
 import { createProcesses, type ShellProcesses } from "./processes.ts";
@@ -246,6 +247,7 @@ class ShellEnvironment extends BaseEnvironment {
       state,
       base: this.workspace,
       dump: false,
+      plain: typeof command === "string" && !this.#requireFacts().hasFunctions && isPlain(command, state),
       abortSignals: [],
     });
     return result;

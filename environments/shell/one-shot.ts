@@ -14,8 +14,9 @@ import { FILE_LIBRARY } from "./files.ts";
 import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
 import { loginProblem } from "./login.ts";
 import {
+  BASH_ONCE_ARGV,
+  BASH_ONCE_HEAD,
   BASH_ONCE_VARIABLES,
-  bashOnceArgv,
   callScript,
   FRAME,
   helloScript,
@@ -199,18 +200,25 @@ class OneShotWorker implements CallWorker {
     const onStart = (ticks: string): void => {
       this.#sinceTicks = ticks;
     };
-    const reader = new CallReader(nonce, secret, rest.separate, isSystem, onData, onStart);
-    const preamble = [oncePreamble(nonce, reaper), isSystem ? LIBRARY : "", text.setup ?? ""].join("\n");
-    const program = packProgram(this.#purpose, preamble, text.call, stdin);
-    const isDirect = shell === "bash" && !isSystem;
-    const argv = isDirect ? bashOnceArgv() : onceArgv(shell, { loginNonce: null, encoded });
+    const { separate } = rest;
+    const reader = new CallReader({
+      nonce,
+      secret,
+      separate,
+      isOneStream: text.isOneStream,
+      encoded: isSystem,
+      onData,
+      onStart,
+    });
+    const rests = [isSystem ? LIBRARY : null, text.setup].filter((rest) => rest !== null);
+    const preamble = oncePreamble(reaper) + rests.map((rest) => `\n${rest}\n`).join("");
+    const isDirect = shell === "bash" && !isSystem && !this.facts.variables.has("POSIXLY_CORRECT");
+    const program =
+      (isDirect && packDirectly(preamble + text.call, stdin)) ||
+      packProgram(onceArgv(shell, { loginNonce: null, encoded }), this.#purpose, preamble, text.call, stdin);
     const running = this.#options.run({
-      argv: [...argv, ...program.argv],
-      env: {
-        ...program.env,
-        ...(isDirect && BASH_ONCE_VARIABLES),
-        [this.#options.markerName]: this.id,
-      },
+      argv: program.argv,
+      env: { ...program.env, [this.#options.markerName]: this.id },
       files: program.files,
       onData: (stream, chunk) => reader.take(stream, chunk),
       abortSignal: this.#givingUp.signal,
@@ -223,8 +231,10 @@ class OneShotWorker implements CallWorker {
       workdirProblem: reader.workdirProblem,
       movedTo: reader.movedTo,
     };
-    if (reader.isComplete || first === "ended") {
-      const newOrphans = reader.orphans.filter((pid) => !reader.before.has(pid));
+    // A shell that could not enter the folder may have ended by itself, before anything ran.
+    if (reader.isComplete || first === "ended" || (reader.workdirProblem !== null && first.lost === null)) {
+      // Nothing ran before all was brought back, and which were there before is told with that.
+      const newOrphans = reader.restored ? reader.orphans.filter((pid) => !reader.before.has(pid)) : [];
       return {
         ...common,
         kind: "ended",
@@ -257,17 +267,34 @@ const GIVEN_UP: StreamEnd = {
 };
 
 interface Program {
-  /** Preamble and call, then the paths of standard input, preamble and call. */
   readonly argv: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly files: ScriptRequest["files"];
 }
 
+/** All of a call of the user's in one variable of one bash; null where it takes more. */
+function packDirectly(text: string, stdin: Uint8Array | null): Program | null {
+  const bytes = Buffer.from(BASH_ONCE_HEAD + text, "latin1");
+  if (stdin !== null || !fitsArgument(bytes)) return null;
+  return {
+    argv: BASH_ONCE_ARGV,
+    env: { ...BASH_ONCE_VARIABLES, [ONCE_VARIABLES.call]: bytes.toString("utf8") },
+    files: [],
+  };
+}
+
+function fitsArgument(bytes: Buffer): boolean {
+  return bytes.length <= ARGUMENT_MAX_BYTES && isUtf8(bytes);
+}
+
 /**
  * A call of the user's, which may hold secrets, travels in variables; a script of ours in arguments, since it may name
  * markers, and what carries one in its variables is taken for what it marks.
+ *
+ * @param start a program by `onceArgv`
  */
 function packProgram(
+  start: readonly string[],
   purpose: "user" | "system",
   preamble: string,
   call: string,
@@ -278,15 +305,29 @@ function packProgram(
   const input = stdin === null ? [] : [{ path: path("in"), bytes: stdin }];
   const inputPath = input[0]?.path ?? "";
   // What is no text or too long for an argument goes by file.
-  if (texts.some((text) => text.length > ARGUMENT_MAX_BYTES || !isUtf8(text))) {
+  if (!texts.every(fitsArgument)) {
     const scripts = texts.map((bytes, at) => ({ path: path(String(at)), bytes }));
-    const argv = ["", "", inputPath, ...scripts.map((file) => file.path)];
+    const argv = [...start, "", "", inputPath, ...scripts.map((file) => file.path)];
     return { argv, env: {}, files: [...input, ...scripts] };
   }
   const [first = "", second = ""] = texts.map((text) => text.toString("utf8"));
-  if (purpose === "system") return { argv: [first, second, inputPath, "", ""], env: {}, files: input };
+  if (purpose === "system")
+    return { argv: [...start, first, second, inputPath, "", ""], env: {}, files: input };
   const env = { [ONCE_VARIABLES.preamble]: first, [ONCE_VARIABLES.call]: second };
-  return { argv: ["", "", inputPath, "", ""], env, files: input };
+  return { argv: [...start, "", "", inputPath, "", ""], env, files: input };
+}
+
+interface CallReaderOptions {
+  readonly nonce: string;
+  readonly secret: string;
+  readonly separate: boolean;
+  /** See `CallText`. */
+  readonly isOneStream: boolean;
+  /** Whether stdout comes as base64. */
+  readonly encoded: boolean;
+  readonly onData: CallRequest["onData"];
+  /** Told when the call's shell began, in ticks since boot. */
+  readonly onStart: (ticks: string) => void;
 }
 
 /** Takes a call's outputs apart: bytes of the command on, frames kept. */
@@ -301,29 +342,22 @@ class CallReader {
   before: ReadonlySet<number> = new Set();
   readonly ended: Promise<"ended">;
   readonly #secret: string;
-  /** Told when the call's shell began, in ticks since boot. */
-  readonly #onStart: (ticks: string) => void;
+  readonly #onStart: CallReaderOptions["onStart"];
   readonly #separate: boolean;
   readonly #onData: CallRequest["onData"];
   readonly #splitters: Readonly<Record<"stdout" | "stderr", FrameSplitter>>;
-  readonly #open = new Set<string>(["stdout", "stderr"]);
+  readonly #open: Set<string>;
   readonly #finished = Promise.withResolvers<"ended">();
   /** Text of less than one group of base64; null where bytes come as they are. */
   #base64: string | null;
 
-  constructor(
-    nonce: string,
-    secret: string,
-    separate: boolean,
-    encoded: boolean,
-    onData: CallRequest["onData"],
-    onStart: (ticks: string) => void,
-  ) {
+  constructor({ nonce, secret, separate, isOneStream, encoded, onData, onStart }: CallReaderOptions) {
     this.#onStart = onStart;
     this.#secret = secret;
     this.#separate = separate;
     this.#onData = onData;
     this.#splitters = { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
+    this.#open = new Set(isOneStream ? ["stdout"] : ["stdout", "stderr"]);
     this.#base64 = encoded ? "" : null;
     this.ended = this.#finished.promise;
   }

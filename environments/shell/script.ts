@@ -22,7 +22,7 @@ export type ShellKind = "bash" | "sh";
 export const FRAME = {
   /** Login environment: exports. */
   login: "l",
-  /** Shell is up: shell, pid, home, cwd, uid, reaper, its children, exports. */
+  /** Shell is up: shell, pid, home, cwd, uid, reaper, its children, functions that bash has of its variables, exports. */
   hello: "h",
   /**
    * On each stream that the command writes to: everything that the session keeps was brought back, and what follows
@@ -37,7 +37,10 @@ export const FRAME = {
   moved: "m",
   /** State after the call: exports (PWD and OLDPWD among them), then in bash aliases, function flags, functions. */
   state: "s",
-  /** Children of the reaper before the call, where no earlier call has told of them, and the shell's own stat line. */
+  /**
+   * With the last `begun`, where no earlier call has told of them: children of the reaper before the call, and the
+   * shell's own stat line.
+   */
   before: "k",
   /**
    * On both streams: secret, exit code, children of the reaper, and of the new ones, where the shell ends with its
@@ -153,6 +156,12 @@ export const LOGIN_AHEAD = `__moor_login=$({ ${loginScript("auto", 9)}; } 9>&1)\
  */
 export const ONCE_VARIABLES = { preamble: "MOORAGE_PREAMBLE", call: "MOORAGE_CALL" } as const;
 
+/**
+ * The first words of a call's text in a shell by `BASH_ONCE_ARGV`. They stand on the line of the command, so that the line
+ * numbers in its messages count from there.
+ */
+export const BASH_ONCE_HEAD = `unset ${ONCE_VARIABLES.call} BASH_EXECUTION_STRING BASH_ENV ENV; `;
+
 /** In a shell of one call: preamble and call as arguments, or the files that hold them. */
 const ONCE = `__moor_p=\${${ONCE_VARIABLES.preamble}-$1} __moor_c=\${${ONCE_VARIABLES.call}-$2}
 unset ${ONCE_VARIABLES.preamble} ${ONCE_VARIABLES.call}
@@ -162,13 +171,11 @@ eval "$__moor_p"; unset __moor_p BASH_EXECUTION_STRING
 eval "$__moor_c"`;
 
 /**
- * The first lines of a call's preamble: the descriptors as they are in a resident shell, and the processes that the
- * reaper has before the call, so that its new ones can be told at the end.
+ * The first lines of a call's preamble: the descriptors as they are in a resident shell, and what `FRAME.before` tells.
  */
-export function oncePreamble(nonce: string, reaper: string | null): string {
+export function oncePreamble(reaper: string | null): string {
   const look = reaper === null ? "" : `read -r __moor_b </proc/${reaper}/task/${reaper}/children; `;
-  return `exec 8>&1 9>&2 >/dev/null 2>/dev/null
-__moor_b= __moor_t=; ${look}IFS= read -r __moor_t </proc/$$/stat; printf ${frame(nonce, FRAME.before, "%s\\000%s")} "$__moor_b" "$__moor_t" >&9; unset __moor_t`;
+  return `exec 8>&1 9>&2 >/dev/null 2>&1; __moor_b= __moor_t=; ${look}IFS= read -r __moor_t </proc/$$/stat; `;
 }
 
 export interface OnceOptions {
@@ -202,21 +209,20 @@ ${pick}`;
   return ["/bin/sh", "-c", script, "sh"];
 }
 
-/** Variables under which `bashOnceArgv` is to be started: no file is read before its first line. */
+/** Variables under which `BASH_ONCE_ARGV` is to be started: no file is read before its first line. */
 export const BASH_ONCE_VARIABLES = { BASH_ENV: "" } as const;
 
 /**
- * `onceArgv` where bash is known to be there: no other shell starts it, which saves the start of a program with each
- * call. A bash that finds itself in POSIX mode starts anew.
+ * A shell for one call where bash is known to be there and POSIXLY_CORRECT is not set: no other shell starts it, and all
+ * of its text comes in one variable.
  */
-export function bashOnceArgv(): string[] {
-  const script = `[ -z "\${POSIXLY_CORRECT+set}" ] || { unset POSIXLY_CORRECT; exec bash --noprofile --norc -c "$BASH_EXECUTION_STRING" bash "$@"; }
-unset BASH_ENV ENV
-if [ -n "$3" ]; then exec <"$3"; rm -f -- "$3"; fi
-set -- "$1" "$2" "$4" "$5"
-${ONCE}`;
-  return ["bash", "--noprofile", "--norc", "-c", script, "bash"];
-}
+export const BASH_ONCE_ARGV: readonly string[] = [
+  "bash",
+  "--noprofile",
+  "--norc",
+  "-c",
+  `eval "$${ONCE_VARIABLES.call}"`,
+];
 
 export interface Hello {
   /** Shell functions defined once. */
@@ -245,6 +251,8 @@ __moor_a=; ${childrenScript("$__moor_r")}; [ -r /proc/$__moor_r/task/$__moor_r/c
 __moor_u=\${UID-}; [ "$__moor_u" ] || __moor_u=$(id -u)
 printf '\\000${nonce}${FRAME.hello}%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000%s\\000' "\${BASH_VERSION-}" "$$" "\${HOME-}" "$PWD" "$__moor_u" "$__moor_r" "$__moor_a" >&9
 unset __moor_r __moor_u __moor_a __moor_k __moor_l __moor_i
+[ -z "\${BASH_VERSION-}" ] || declare -Fx >&9
+printf '\\000' >&9
 export -p >&9
 printf '\\000${nonce};' >&9
 printf . >&8
@@ -273,7 +281,10 @@ export interface CallScript {
   readonly dump: boolean;
   /** The process that adopts this shell's orphans, whose children are listed at the end; null when it is not known. */
   readonly reaper: string | null;
-  /** Whether the shell ends with the call, so that nobody can ask later what its descriptors were. @default false */
+  /**
+   * Whether the shell ends with the call, so that nobody can ask later what its descriptors were. The call's text comes
+   * after `oncePreamble`. @default false
+   */
   readonly once?: boolean;
   /** Whether the line is known to be of sound grammar, as our own are: it is then read once instead of twice. @default false */
   readonly sound?: boolean;
@@ -281,30 +292,40 @@ export interface CallScript {
   readonly ready?: boolean;
   /**
    * Whether a line is known to leave no process in the background of its shell. Its subshell then ends the call itself,
-   * which is sooner than the shell around it hears of the subshell's end. @default false
+   * which is sooner than the shell around it hears of the subshell's end. A shell that ends with the call runs a line of
+   * the user's without a subshell, since no word of such a line can end a shell. @default false
    */
   readonly plain?: boolean;
 }
 
+/** A text that no shell reads otherwise than as it is written, also behind the `=` of an assignment. */
+const BARE = /^[\w./:@%+,=-]+$/;
+
 /** One word on one line: in bash, text after it keeps its line number. */
 function word(shell: ShellKind, text: string): string {
+  if (BARE.test(text)) return text;
   if (shell === "sh" || !text.includes("\n")) return quote(text);
   return `$'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'").replaceAll("\n", "\\n")}'`;
 }
 
-/** Variables too long for the kernel stay in the shell, lest no program could be started. */
+/** In few statements. Variables too long for the kernel stay in the shell, lest no program could be started. */
 function assignments(
   shell: ShellKind,
   variables: ReadonlyMap<string, string | null>,
   isAllowed: (name: string) => boolean,
 ): string[] {
   const tooLong = new Set(oversizedVariables(variables));
-  return [...variables]
-    .filter(([name, value]) => isAllowed(name) && !(name === "POSIXLY_CORRECT" && value !== null))
-    .map(([name, value]) => {
-      if (value === null) return `unset ${name}`;
-      return `${tooLong.has(name) ? "" : "export "}${name}=${word(shell, value)}`;
-    });
+  const words: Readonly<Record<"unset" | "keep" | "export", string[]>> = { unset: [], keep: [], export: [] };
+  for (const [name, value] of variables) {
+    if (!isAllowed(name) || (name === "POSIXLY_CORRECT" && value !== null)) continue;
+    if (value === null) words.unset.push(name);
+    else words[tooLong.has(name) ? "keep" : "export"].push(`${name}=${word(shell, value)}`);
+  }
+  return [
+    ...(words.unset.length > 0 ? [`unset ${words.unset.join(" ")}`] : []),
+    ...words.keep,
+    ...(words.export.length > 0 ? [`export ${words.export.join(" ")}`] : []),
+  ];
 }
 
 /** Undoes what the command's options, traps and functions would do to the words of our epilogue. */
@@ -429,6 +450,11 @@ export function childrenScript(pid: string): string {
   return `__moor_k= __moor_l= __moor_i=0; read -r __moor_k <${list}; read -r __moor_l <${list}; __moor_a="$__moor_a$__moor_k "; while [ "$__moor_k" != "$__moor_l" ] && [ "$__moor_i" -lt 20 ]; do __moor_a="$__moor_a$__moor_l " __moor_k=$__moor_l __moor_l= __moor_i=$((__moor_i + 1)); read -r __moor_l <${list}; done`;
 }
 
+/** For what follows a command in a shell that ends with it: shorter names are read sooner, and nobody's are in the way. */
+function shortNames(script: string): string {
+  return script.replaceAll("__moor_", "");
+}
+
 type Ends = Pick<CallScript, "nonce" | "secret" | "reaper" | "once">;
 
 /** `printf` with the frame that ends a call. */
@@ -444,10 +470,13 @@ function streamEndFrame({ nonce, secret }: Ends): string {
 /** Ends a call from within its subshell, where the command's streams are the first descriptors. */
 function earlyEndScript(call: CallScript): string {
   // Of our own scripts nobody asks what they left behind.
-  const look = call.reaper === null || call.sound ? "" : `{ ${childrenScript(call.reaper)}; } 2>/dev/null; `;
+  const isAsked = call.reaper !== null && !call.sound;
+  // Outside of the group, in which the second output is another one, which any process may hold.
+  const holders = call.once ? `${holdersScript("$1", 1, 2)}; ` : "";
+  const look = isAsked ? `{ ${childrenScript(call.reaper)}; } 2>/dev/null; ${holders}` : "";
   const errors = call.separate ? `${streamEndFrame(call)} >&2; ` : "";
   // The user's own IFS may be anything.
-  return `__moor_e=$? __moor_a= __moor_h= IFS=' '; ${look}${errors}${endFrame(call)}`;
+  return shortNames(`__moor_e=$? __moor_a= __moor_h= IFS=' '; ${look}${errors}${endFrame(call)}`);
 }
 
 /** Ends a call: the exit code with the children of the one who adopts our orphans, and an end on each stream. */
@@ -455,7 +484,7 @@ function endScript(call: Ends): string {
   const { reaper, once } = call;
   // The shell's own stderr goes nowhere, so a list that cannot be read is an empty one.
   const look = reaper === null ? "" : `${childrenScript(reaper)}; `;
-  return `__moor_e=$? __moor_a= __moor_h=; ${look}${once && reaper !== null ? HOLDERS : ""}${endFrame(call)} >&8
+  return `__moor_e=$? __moor_a= __moor_h=; ${look}${once && reaper !== null ? `${holdersScript("$__moor_b", 8, 9)}; ` : ""}${endFrame(call)} >&8
 ${streamEndFrame(call)} >&9
 unset __moor_e __moor_a __moor_k __moor_l __moor_i __moor_h`;
 }
@@ -473,12 +502,15 @@ ${keepPlaceScript("bash", call.nonce)}
 }`;
 }
 
-/** Which of the reaper's new children hold an output of this shell: a child may have cleared its variables. */
-const HOLDERS = `for __moor_p in $__moor_a; do
-case " $__moor_b " in *" $__moor_p "*) continue;; esac
-for __moor_f in /proc/$__moor_p/fd/*; do
-if [ "$__moor_f" -ef /proc/$$/fd/8 ] || [ "$__moor_f" -ef /proc/$$/fd/9 ]; then __moor_h="$__moor_h $__moor_p"; break; fi
-done; done; `;
+/**
+ * Which of the reaper's new children hold an output of this shell: a child may have cleared its variables.
+ *
+ * @param before the children that it had before, as a word
+ * @param output and `errors`: the outputs' descriptors
+ */
+function holdersScript(before: string, output: number, errors: number): string {
+  return `for __moor_p in $__moor_a; do case " ${before} " in *" $__moor_p "*) continue;; esac; for __moor_f in /proc/$__moor_p/fd/*; do if [ "$__moor_f" -ef /proc/$$/fd/${output} ] || [ "$__moor_f" -ef /proc/$$/fd/${errors} ]; then __moor_h="$__moor_h $__moor_p"; break; fi; done; done`;
+}
 
 export interface CallText {
   /** Sent before, unless the shell has it from its last call; null when the state is short. */
@@ -511,7 +543,9 @@ export function callScript(call: CallScript): CallText {
   const { shell, nonce, command, state } = call;
   const shellLine = typeof command === "string";
   const dump = call.dump && shellLine;
-  const endsItself = call.plain === true && shellLine && !dump && call.stdinBytes === null && !call.once;
+  const endsItself =
+    call.plain === true && shellLine && !dump && call.stdinBytes === null && !(call.once && call.sound);
+  const needsNoSubshell = call.ready || (call.once && endsItself);
   const ending: Ending = {
     shell,
     calm: calmScript(shell),
@@ -528,9 +562,7 @@ export function callScript(call: CallScript): CallText {
   const inline = exported.length + defined.length <= INLINE_STATE_BYTES;
   const prepare = [
     ...enter(call, endsItself ? 8 : 9),
-    ...(inline
-      ? ["unset __moor_s __moor_d __moor_b", exported]
-      : ['eval "$__moor_s"; unset __moor_s __moor_b']),
+    ...(inline ? ["unset __moor_s __moor_d", exported] : ['eval "$__moor_s"; unset __moor_s']),
     ...assignments(shell, call.env, isSettableVariable),
     ...(dump && !LISTS_TRAPS.test(command) ? [`trap ${quote(exitTrap(ending))} EXIT`] : []),
   ]
@@ -552,9 +584,15 @@ export function callScript(call: CallScript): CallText {
     ...(definitions ? [definitions] : []),
     ...(posix ? [`${shell === "bash" ? "\\builtin " : ""}export POSIXLY_CORRECT=${word(shell, posix)}`] : []),
   ].join("; ");
-  const mark = `${shell === "bash" ? "\\builtin " : ""}printf ${frame(nonce, FRAME.begun)}`;
+  const own = shell === "bash" ? "\\builtin " : "";
+  const mark = `${own}printf ${frame(nonce, FRAME.begun)}`;
+  // No plain line can name a parameter by its number.
+  const lastMark = call.once
+    ? `${own}printf ${frame(nonce, FRAME.before, "%s\\000%s")}${frame(nonce, FRAME.begun)} "$__moor_b" "$__moor_t"; ${endsItself ? `${own}set -- "$__moor_b"; ` : ""}${own}unset __moor_b __moor_t`
+    : mark;
+  const marks = call.separate ? `${mark}; { ${lastMark}; } >&2` : lastMark;
   // Without the last word, bash would have the command find the mark in `$_`.
-  const begin = `${call.separate ? `${mark}; ${mark} >&2` : mark}${shell === "bash" ? "; \\builtin : ''" : ""}`;
+  const begin = `${marks}${shell === "bash" ? "; \\builtin : ''" : ""}`;
   const isOneStream = endsItself && !call.separate;
   const body = `${prepare}; exec >&8 ${errors} 8>&-${isOneStream ? " 9>&-" : ""}; ${bringUp && `{ ${bringUp}; } >/dev/null 2>&1; `}${begin}; ${isOneStream ? run : `{ ${run}\n} 9>&-`}
 ${dump ? epilogue(ending) : endsItself ? earlyEndScript(call) : ""}`;
@@ -571,7 +609,7 @@ exit $__moor_e
   const isFed = call.stdinBytes !== null && !call.once;
   const subshell = call.stdinBytes === null ? `( ${body}\n) </dev/null` : withInput;
   // One compound command here too: what follows a syntax error in an `eval` is parsed wrongly after it.
-  const text = call.ready
+  const text = needsNoSubshell
     ? `{ ${forget}${call.stdinBytes === null ? `exec </dev/null || exit; ${body}` : withInput}\n}`
     : `{ ${forget}${subshell}\n${endScript(call)}\n${isFed ? `${keepPlaceScript(shell, nonce)}\n` : ""}}`;
   return {

@@ -69,6 +69,8 @@ export interface WorkerFacts {
   readonly uid: number;
   /** Variables of a fresh shell, one byte a character. */
   readonly variables: ReadonlyMap<string, string>;
+  /** Whether a fresh shell has functions, which bash takes from its variables. */
+  readonly hasFunctions: boolean;
   /** Variables of a login shell, when they were asked for and could be read. */
   readonly login: ReadonlyMap<string, string> | null;
   /** See `CallScript.reaper`. */
@@ -106,8 +108,9 @@ export function parseHello(
   fields: readonly string[],
   login: ReadonlyMap<string, string> | null,
 ): { readonly facts: WorkerFacts; readonly orphans: readonly number[] } {
-  const [bashVersion = "", pid = "", home = "", cwd = "/", uid = "", reaper = "", orphans = "", ...exports] =
+  const [bashVersion = "", pid = "", home = "", cwd = "/", uid = "", reaper = "", orphans = "", ...rest] =
     fields;
+  const [functions = "", ...exports] = rest;
   const facts: WorkerFacts = {
     shell: bashVersion === "" ? "sh" : "bash",
     pid: Number(pid),
@@ -115,6 +118,7 @@ export function parseHello(
     cwd,
     uid: Number(uid),
     variables: parseExports(exports.join("\0")),
+    hasFunctions: functions !== "",
     login,
     reaper: reaper === "" ? null : reaper,
   };

@@ -12,6 +12,7 @@ function fakeWorker(id: string): CallWorker {
     cwd: "/",
     uid: 0,
     variables: new Map(),
+    hasFunctions: false,
     login: null,
     reaper: null,
   };
