@@ -419,14 +419,17 @@ class ShellEnvironment extends BaseEnvironment {
   }
 
   /** Brings the place up, again if it was lost, and takes a worker. */
-  async #acquire(kind: "user" | "system"): Promise<{ worker: CallWorker; notes: string[] }> {
+  async #acquire(
+    kind: "user" | "system",
+    wanted: { readonly anyShell: boolean } = { anyShell: false },
+  ): Promise<{ worker: CallWorker; notes: string[] }> {
     // While stopping, our own scripts still clean up.
     if (this.#stopped && kind === "user") throw this.#stoppedError();
     if (!this.#stopped) await this.start();
     const pool = () => (kind === "user" ? this.#users : this.#systems);
     const generation = this.#generation;
     try {
-      return { worker: await pool().acquire(), notes: [] };
+      return { worker: await pool().acquire(wanted), notes: [] };
     } catch (error) {
       if (this.#stopped) throw error;
       const known = toMoorageError(error, "ENVIRONMENT_UNAVAILABLE", "Cannot open a shell");
@@ -493,8 +496,8 @@ class ShellEnvironment extends BaseEnvironment {
     return {
       pool: this.#users,
       outputs: this.#outputStore,
-      acquire: async () => {
-        const { worker, notes } = await this.#acquire("user");
+      acquire: async (wanted) => {
+        const { worker, notes } = await this.#acquire("user", wanted);
         return { worker, notes: [...this.#pendingNotes.splice(0), ...notes] };
       },
       keepNotes: (notes) => this.#keepNotes(notes),

@@ -15,6 +15,9 @@ export interface PoolOptions {
   readonly maxIdle: number;
 }
 
+/** A shell has ended its last call and forked its next subshell by then, milliseconds. */
+const PREPARED_MS = 2;
+
 interface Waiter {
   readonly resolve: (worker: CallWorker) => void;
   readonly reject: (error: unknown) => void;
@@ -24,13 +27,19 @@ interface Waiter {
 
 export class WorkerPool {
   readonly #options: PoolOptions;
+  /** The oldest last. */
   readonly #idle: CallWorker[] = [];
+  /** Numbers of the workers, in the order in which they came. */
+  readonly #ages = new WeakMap<CallWorker, number>();
+  #opened = 0;
   readonly #busy = new Set<CallWorker>();
   /** Hold a stream that a left-behind process may still write to. */
   readonly #retired = new Set<CallWorker>();
   readonly #waiters: Waiter[] = [];
   #opening = 0;
   #loginTaken = false;
+  /** Whether a second worker was asked for, for those who come before the first is prepared. */
+  #hasSecond = false;
   #closed = false;
 
   constructor(options: PoolOptions) {
@@ -43,13 +52,17 @@ export class WorkerPool {
 
   /**
    * An idle worker, a new one or one that is given back, whichever comes first; where the backend makes a new one
-   * wait for a stream, the old ones go round.
+   * wait for a stream, the old ones go round. Of those that are idle it is the oldest, so that calls that follow each
+   * other find the same shell.
+   *
+   * @param anyShell whether the call cannot tell one shell from another: when it comes so soon that the oldest is not
+   * prepared, it gets one that is. @default false
    * @throws {MoorageError} what the backend throws when no stream can be opened
    */
-  async acquire(): Promise<CallWorker> {
+  async acquire({ anyShell = false }: { readonly anyShell?: boolean } = {}): Promise<CallWorker> {
     if (this.#closed)
       throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot run: the environment was stopped");
-    const idle = this.#takeIdle();
+    const idle = (anyShell && this.#takePrepared()) || this.#takeIdle();
     if (idle) return idle;
     return new Promise((resolve, reject) => {
       const waiter = { resolve, reject, opening: false };
@@ -73,7 +86,7 @@ export class WorkerPool {
     } else if (this.#idle.length >= this.#options.maxIdle) {
       void worker.close();
     } else {
-      this.#idle.push(worker);
+      this.#keepIdle(worker);
       if (worker.prepare) setImmediate(() => this.#idle.includes(worker) && worker.prepare?.());
     }
   }
@@ -103,6 +116,7 @@ export class WorkerPool {
   reset(): void {
     for (const worker of this.#idle.splice(0)) void worker.close();
     this.#loginTaken = false;
+    this.#hasSecond = false;
   }
 
   async close(): Promise<void> {
@@ -122,6 +136,8 @@ export class WorkerPool {
     try {
       const id = `${this.#options.prefix}.${randomBytes(6).toString("hex")}`;
       const worker = await this.#options.open(id, login);
+      this.#ages.set(worker, this.#opened);
+      this.#opened += 1;
       if (this.#closed) {
         await worker.close();
         throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot run: the environment was stopped");
@@ -133,6 +149,35 @@ export class WorkerPool {
     } finally {
       this.#opening -= 1;
     }
+  }
+
+  #keepIdle(worker: CallWorker): void {
+    const age = (each: CallWorker): number => this.#ages.get(each) ?? 0;
+    const at = this.#idle.findIndex((other) => age(other) < age(worker));
+    this.#idle.splice(at < 0 ? this.#idle.length : at, 0, worker);
+  }
+
+  /**
+   * The oldest that has long been prepared, or who has been for the longest. When a second one would have been better, it
+   * is opened for the next time.
+   */
+  #takePrepared(): CallWorker | null {
+    const alive = this.#idle.filter((worker) => worker.alive);
+    const waited = ({ preparedForMs = Number.POSITIVE_INFINITY }: CallWorker): number => preparedForMs;
+    const best =
+      alive.findLast((worker) => waited(worker) >= PREPARED_MS) ??
+      alive.reduce<CallWorker | null>(
+        (one, other) => (one && waited(one) > waited(other) ? one : other),
+        null,
+      );
+    if (!best) return null;
+    if (waited(best) < PREPARED_MS && this.#idle.length === 1 && !this.#hasSecond) {
+      this.#hasSecond = true;
+      this.#openSpare();
+    }
+    this.#idle.splice(this.#idle.indexOf(best), 1);
+    this.#busy.add(best);
+    return best;
   }
 
   /** One that lives, and is busy from here on. */
@@ -170,6 +215,10 @@ export class WorkerPool {
 
   #refill(): void {
     if (this.#closed || this.#idle.length + this.#opening >= limits.spareShells) return;
+    this.#openSpare();
+  }
+
+  #openSpare(): void {
     void this.#open().then(
       (worker) => this.release(worker),
       // The next call opens its own and tells what is wrong.

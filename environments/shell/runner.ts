@@ -43,8 +43,10 @@ export interface YieldedCommand {
 export interface RunnerHost {
   readonly pool: WorkerPool;
   readonly outputs: OutputStore;
-  /** Brings the environment up and gives a worker, with notes when the place had to be made again. */
-  acquire(): Promise<{ readonly worker: CallWorker; readonly notes: readonly string[] }>;
+  /** Brings the environment up and gives a worker of the pool, with notes when the place had to be made again. */
+  acquire(options: {
+    readonly anyShell: boolean;
+  }): Promise<{ readonly worker: CallWorker; readonly notes: readonly string[] }>;
   /** Has the next result tell what a call that was given up meanwhile would have told. */
   keepNotes(notes: readonly string[]): void;
   /** Ends all processes of the worker's call, and says what survived. */
@@ -332,7 +334,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
   const notes: string[] = [];
   try {
     for (let attempt = 1; ; attempt += 1) {
-      const acquired = await acquireUnlessStopped(host, watcher.fired);
+      const acquired = await acquireUnlessStopped(host, request.plain ?? false, watcher.fired);
       if (typeof acquired === "string") {
         const result = { ...abortedResult(fromBytes(state.cwd)), aborted: false, [acquired]: true, notes };
         return nothingKept({ ...result, durationMs: performance.now() - startedAt }, null);
@@ -498,9 +500,10 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
 /** A worker that comes too late goes back. */
 async function acquireUnlessStopped(
   host: RunnerHost,
+  anyShell: boolean,
   fired: Promise<Interruption>,
 ): Promise<Awaited<ReturnType<RunnerHost["acquire"]>> | "timedOut" | "aborted"> {
-  const acquiring = host.acquire();
+  const acquiring = host.acquire({ anyShell });
   const stopped = fired.then<Awaited<typeof acquiring> | "timeout" | "abort">((reason) =>
     reason === "yield" ? acquiring : reason,
   );

@@ -409,6 +409,19 @@ interface Ending {
   readonly dump: string;
   /** Whether the command may have made its bash a restricted one, which redirects no output: the dump is then written to stdout. */
   readonly restricts: boolean;
+  /** Whether the command may list traps, and is then not shown ours: its state is kept only if it does not end in an `exit`. */
+  readonly listsTraps: boolean;
+}
+
+function endingOf({ shell, nonce, state, env }: CallScript, line: string): Ending {
+  const unexported = new Set([...oversizedVariables(state.variables), ...oversizedVariables(env)]);
+  return {
+    shell,
+    calm: calmScript(shell),
+    dump: dumpScript(shell, nonce, [...unexported]),
+    restricts: shell === "bash" && RESTRICTS.test(line),
+    listsTraps: LISTS_TRAPS.test(line),
+  };
 }
 
 /** A command that may make its bash a restricted one; `set -x` shows a little of our own words then. */
@@ -417,9 +430,12 @@ const RESTRICTS = /\bset[ \t]+[-+][A-Za-z]*r|\brestricted\b/;
 /** For a call whose command ends in an `exit`: the same dump, unless the epilogue has made it. */
 function exitTrap({ shell, calm, dump, restricts }: Ending): string {
   if (shell === "sh") return `case \${__moor_n-} in '') { ${calm}; ${dump}; } >&9 2>/dev/null;; esac`;
-  // bash does not undo a group's redirections before this trap; its copy of descriptor 9 is then the first free one, 10.
+  // bash does not always undo a group's redirections before this trap; its copy of descriptor 9 is then the first free
+  // one, 10. It does where the text was read by the subshell itself.
   // The group comes first, since `set -x` would tell of anything else.
-  const usual = `{ case \${__moor_n-} in '') ${calm}; if [[ ! -e /proc/self/fd || /proc/self/fd/10 -ef /proc/$$/fd/9 ]]; then { ${dump}; } >&10; fi;; esac; } >/dev/null 2>&1`;
+  const at = (copy: number, or = "") =>
+    `[[ ${or}/proc/self/fd/${copy} -ef /proc/$$/fd/9 ]] && __moor_d=${copy}; `;
+  const usual = `{ case \${__moor_n-} in '') ${calm}; __moor_d=; ${at(10, "! -e /proc/self/fd || ")}${at(9)}if [[ -n $__moor_d ]]; then { ${dump}; } >&"$__moor_d"; fi;; esac; } >/dev/null 2>&1`;
   if (!restricts) return usual;
   return `case $- in *r*) case \${__moor_n-} in '') ${calm}; ${dump};; esac;; *) ${usual};; esac`;
 }
@@ -437,7 +453,6 @@ function epilogue({ shell, calm, dump, restricts }: Ending): string {
 \\exit "$__moor_n"`;
 }
 
-/** A command that lists traps is not shown ours: its state is then kept only if it does not end in an `exit`. */
 const LISTS_TRAPS = /\btrap[ \t]*(?:-p\b|$|[;&|)}<>\n])/;
 
 /**
@@ -542,18 +557,10 @@ function takeScript(bytes: number): string {
 export function callScript(call: CallScript): CallText {
   const { shell, nonce, command, state } = call;
   const shellLine = typeof command === "string";
-  const dump = call.dump && shellLine;
+  const ending = call.dump && shellLine ? endingOf(call, command) : null;
   const endsItself =
-    call.plain === true && shellLine && !dump && call.stdinBytes === null && !(call.once && call.sound);
+    call.plain === true && shellLine && !ending && call.stdinBytes === null && !(call.once && call.sound);
   const needsNoSubshell = call.ready || (call.once && endsItself);
-  const ending: Ending = {
-    shell,
-    calm: calmScript(shell),
-    dump: dumpScript(shell, nonce, [
-      ...new Set([...oversizedVariables(state.variables), ...oversizedVariables(call.env)]),
-    ]),
-    restricts: shell === "bash" && shellLine && RESTRICTS.test(command),
-  };
   const exported = assignments(shell, state.variables, isKeptVariable).join("; ");
   // In POSIX mode some functions cannot be defined, and an error ends the shell: it comes last.
   const posix = call.env.get("POSIXLY_CORRECT") ?? state.variables.get("POSIXLY_CORRECT");
@@ -564,7 +571,7 @@ export function callScript(call: CallScript): CallText {
     ...enter(call, endsItself ? 8 : 9),
     ...(inline ? ["unset __moor_s __moor_d", exported] : ['eval "$__moor_s"; unset __moor_s']),
     ...assignments(shell, call.env, isSettableVariable),
-    ...(dump && !LISTS_TRAPS.test(command) ? [`trap ${quote(exitTrap(ending))} EXIT`] : []),
+    ...(ending && !ending.listsTraps ? [`trap ${quote(exitTrap(ending))} EXIT`] : []),
   ]
     .filter((statement) => statement !== "")
     .join("; ");
@@ -595,7 +602,7 @@ export function callScript(call: CallScript): CallText {
   const begin = `${marks}${shell === "bash" ? "; \\builtin : ''" : ""}`;
   const isOneStream = endsItself && !call.separate;
   const body = `${prepare}; exec >&8 ${errors} 8>&-${isOneStream ? " 9>&-" : ""}; ${bringUp && `{ ${bringUp}; } >/dev/null 2>&1; `}${begin}; ${isOneStream ? run : `{ ${run}\n} 9>&-`}
-${dump ? epilogue(ending) : endsItself ? earlyEndScript(call) : ""}`;
+${ending ? epilogue(ending) : endsItself ? earlyEndScript(call) : ""}`;
   const forget = shell === "bash" ? "unset __moor_c __moor_n; " : "";
   // The standard input is asked for before its reader starts: a command that ends at once writes its state beside it,
   // and a frame in the middle of another is lost.

@@ -196,6 +196,8 @@ export interface CallWorker {
   readonly marker: string;
   /** Does ahead what the next call would wait for; to be called while nobody waits. @default there is nothing to do */
   prepare?(): void;
+  /** How long ago `prepare` was called for the next call, milliseconds; 0 when it is still to be. @default there is nothing to do */
+  readonly preparedForMs?: number;
   /** Never rejects for what the command or the connection does: the end tells. */
   run(request: CallRequest): Promise<CallEnd>;
   close(): Promise<void>;
@@ -243,6 +245,8 @@ export class Worker implements CallWorker {
   #setup: string | null = null;
 
   #ready: Ready | null = null;
+  /** When the subshell was asked for. */
+  #preparedAt = 0;
 
   /** What the shell runs at `close`; null when there is nothing to do first. */
   readonly #farewell: string | null;
@@ -378,11 +382,17 @@ export class Worker implements CallWorker {
     return `${WORKER_MARKER}=${this.id}`;
   }
 
+  get preparedForMs(): number {
+    if (this.facts.shell !== "bash") return Number.POSITIVE_INFINITY;
+    return this.#ready === null ? 0 : performance.now() - this.#preparedAt;
+  }
+
   prepare(): void {
     if (this.facts.shell !== "bash" || this.#receiver || this.#ready || !this.alive) return;
     const ready: Ready = { nonce: createNonce(), secret: createNonce() };
     const splitter = new FrameSplitter(ready.nonce);
     this.#ready = ready;
+    this.#preparedAt = performance.now();
     this.#receiver = (stream, chunk) => {
       if (stream === "stderr") return;
       const isOver = splitter

@@ -2,9 +2,11 @@
  * Processes of a sandbox that is itself an environment of this machine: each side finds what is its own. The slow suite
  * asks the rest.
  */
-import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { execFile } from "node:child_process";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../environments/base.ts";
 import { uniqueSeconds } from "../conformance/support.ts";
@@ -56,6 +58,47 @@ it("a child that cleared its variables is told of when it holds the outputs", as
   });
   await environment.exec(`kill ${leftRunning[0]?.pid}`);
   await expect.poll(() => running(seconds), DEADLINE).toBe(0);
+});
+
+it("a plain line that needs no subshell is told of as any other", DEADLINE, async () => {
+  const told = async (command: string, options = {}) => {
+    const { exitCode, output, stdout, stderr, leftRunning } = await environment.exec(command, options);
+    return { exitCode, said: output + stdout + stderr, left: leftRunning.length };
+  };
+  expect(await told("nosuchprogram")).toEqual({
+    exitCode: 127,
+    said: "bash: line 1: nosuchprogram: command not found\n",
+    left: 0,
+  });
+  expect(await told("echo a; echo b >&9", { output: "separate" })).toMatchObject({ exitCode: 1 });
+  expect(await told("echo a; echo b >&8")).toMatchObject({ exitCode: 1 });
+  // It ends the shell of its own call, which can then tell nothing itself.
+  expect(await told("echo a; sh -c 'kill -9 $PPID'")).toEqual({ exitCode: 137, said: "a\n", left: 0 });
+  const seconds = uniqueSeconds();
+  expect(await told(`setsid -f sleep ${seconds}`)).toMatchObject({ exitCode: 0, left: 1 });
+  expect(await told(`pkill -f 'sleep ${seconds}' || true`)).toMatchObject({ exitCode: 0 });
+  await expect(environment.exec("pwd", { cwd: "/nowhere" })).rejects.toMatchObject({
+    code: "WORKDIR_MISSING",
+  });
+});
+
+it("an orphan of somebody else's that has nothing of ours open is not told of", DEADLINE, async () => {
+  const seconds = uniqueSeconds();
+  const fifo = join(stateDir, "go");
+  await promisify(execFile)("mkfifo", [fifo]);
+  for (const output of ["merged", "separate"] as const) {
+    const listening = Promise.withResolvers<void>();
+    const call = environment.exec(`echo on; cat ${fifo}`, { output, onOutput: () => listening.resolve() });
+    await listening.promise;
+    // Adopted while the command runs.
+    await promisify(execFile)("sh", ["-c", `setsid sleep ${seconds} </dev/null >/dev/null 2>&1 &`], {
+      env: { PATH: process.env.PATH ?? "" },
+    });
+    await writeFile(fifo, "go\n");
+    expect((await call).leftRunning).toEqual([]);
+    expect(await running(`sleep\0${seconds}`)).toBe(1);
+    await promisify(execFile)("pkill", ["-f", `sleep ${seconds}`]);
+  }
 });
 
 it("a cut command ends with what left its tree, and a yielded one when it is killed", async () => {

@@ -1,10 +1,10 @@
-import { setTimeout as delay } from "node:timers/promises";
-import { expect, it } from "vitest";
+import { setTimeout as delay, setImmediate } from "node:timers/promises";
+import { describe, expect, it } from "vitest";
 import { WorkerPool } from "../../../environments/shell/pool.ts";
 import type { CallWorker, WorkerFacts } from "../../../environments/shell/worker.ts";
 import { limits } from "../../../src/limits.ts";
 
-function fakeWorker(id: string): CallWorker {
+function fakeWorker(id: string, preparedForMs: () => number = () => Number.POSITIVE_INFINITY): CallWorker {
   const facts: WorkerFacts = {
     shell: "sh",
     pid: 1,
@@ -24,6 +24,9 @@ function fakeWorker(id: string): CallWorker {
     alive: true,
     ended: new Promise(() => {}),
     marker: "",
+    get preparedForMs() {
+      return preparedForMs();
+    },
     run: () => Promise.reject(new Error("Not asked here")),
     close: async () => {},
   };
@@ -74,4 +77,47 @@ it("a pool gives those who wait beyond its room the workers of others, in order"
   );
   expect(served).toEqual(Array.from({ length: count }, (_, at) => at));
   expect(state.opened).toBeLessThanOrEqual(limits.maxShells + count / 5);
+});
+
+describe("a pool whose oldest shell is not prepared yet", () => {
+  function makeForking(maxOpened = Number.POSITIVE_INFINITY) {
+    const preparedForMs = new Map<string, number>();
+    let opened = 0;
+    const pool = new WorkerPool({
+      prefix: "p",
+      login: false,
+      maxIdle: 4,
+      open: async () => {
+        opened += 1;
+        if (opened > maxOpened) throw new Error("There is no room");
+        const id = `shell ${opened}`;
+        return fakeWorker(id, () => preparedForMs.get(id) ?? 0);
+      },
+    });
+    const next = async (anyShell: boolean): Promise<string> => {
+      const worker = await pool.acquire({ anyShell });
+      pool.release(worker);
+      await setImmediate();
+      return worker.id;
+    };
+    return { preparedForMs, next, opened: () => opened };
+  }
+
+  it("opens a second one, for calls that cannot tell one from another", async () => {
+    const { preparedForMs, next, opened } = makeForking();
+    expect([await next(false), await next(false), opened()]).toEqual(["shell 1", "shell 1", 1]);
+    expect([await next(true), opened()]).toEqual(["shell 1", 2]);
+    preparedForMs.set("shell 2", 1_000);
+    expect([await next(true), await next(false)]).toEqual(["shell 2", "shell 1"]);
+    preparedForMs.set("shell 1", 1_000);
+    expect(await next(true)).toBe("shell 1");
+    preparedForMs.set("shell 1", 0.2).set("shell 2", 0.9);
+    expect([await next(true), opened()]).toEqual(["shell 2", 2]);
+  });
+
+  it("asks once only where there is no room for another", async () => {
+    const { next, opened } = makeForking(1);
+    for (let call = 0; call < 3; call += 1) expect(await next(true)).toBe("shell 1");
+    expect(opened()).toBe(2);
+  });
 });

@@ -268,6 +268,29 @@ describe("a worker whose next subshell is forked ahead", () => {
     expect(await carriers(rig.worker.id)).toEqual([]);
   });
 
+  it.each([false, true])(
+    "tells the state after a command that ends in an exit, with streams apart: %s",
+    async (separate) => {
+      const rig = await openRig("bash");
+      await waiting(rig);
+      const end = await rig.worker.run({
+        command: "cd /usr; export KEPT=1; exit 3",
+        cwd: "/",
+        cwdRequired: false,
+        state: emptyState("/"),
+        env: new Map(),
+        stdin: null,
+        separate,
+        dump: true,
+        onData: () => {},
+      });
+      expect(end).toMatchObject({ kind: "ended", exitCode: 3 });
+      expect(end.dump?.variables.get("PWD")).toBe("/usr");
+      expect(end.dump?.variables.get("KEPT")).toBe("1");
+      await rig.worker.close();
+    },
+  );
+
   it("goes on without one that was ended while it waited", async () => {
     const rig = await openRig("bash");
     process.kill(await waiting(rig), "SIGKILL");
