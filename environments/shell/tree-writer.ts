@@ -24,8 +24,10 @@ import { enterRoot, rootError } from "./tree-run.ts";
 import { expectationScript, type Telling, telling } from "./tree-told.ts";
 
 /** Contents of small files that are sent while the next ones are read, bytes: the first of them soon, then in larger pieces. */
-const SEND_FIRST_BYTES = 512 * 1024;
+const SEND_FIRST_BYTES = 256 * 1024;
 const SEND_MAX_BYTES = 2 * 1024 * 1024;
+/** Archives that are unpacked side by side: one program makes files on one core alone. */
+const SENDING_MAX = 2;
 /** Names of our own scripts among what is staged; no entry of a tree is called so. */
 const SCRIPT = `${OUR_PREFIX}run`;
 const REST_SCRIPT = `${OUR_PREFIX}rest`;
@@ -43,13 +45,19 @@ export class ShellWriter implements TreeWriter {
   readonly #hasFind: () => boolean;
   readonly #stage = `${STAGE_PREFIX}${randomBytes(8).toString("hex")}`;
   readonly #files = new Map<string, Staged>();
+  /** Whether an owner is asked for of anything that was staged. */
+  #hasOwners = false;
   #begun = false;
+  /** Whether the folder for staged files is known to be there. */
+  #isMade = false;
   #ended = false;
   readonly #batch = new TarBatch();
+  /** Folders that the archive names. */
+  readonly #named = new Set<string>();
   #sendBytes = SEND_FIRST_BYTES;
   /** Folders with something staged that must not get into place. */
   readonly #spoiled = new Set<string>();
-  #sending: Promise<void> = Promise.resolve();
+  readonly #sending = new Set<Promise<void>>();
 
   /** @param hasFind whether the environment is known to have a find that tells everything */
   constructor(system: SystemShell, root: string, scan: EnvironmentTree["scan"], hasFind: () => boolean) {
@@ -82,10 +90,12 @@ export class ShellWriter implements TreeWriter {
     requireAllInside(asked);
     try {
       for (const { path, target } of asked.links ?? []) {
+        if (this.#begun) this.#addFolder(parentOf(path));
         this.#batch.add({ path, type: "symlink", size: 0, mode: 0o777, modifiedAt: 0, linkTarget: target });
         if (this.#batch.length > this.#sendBytes) await this.#send();
       }
-      await this.#sending;
+      // What is much goes beside what is on its way, and not only after it.
+      if (this.#begun && this.#batch.length > INLINE_MAX_BYTES) await this.#send();
       let plan = this.#plan(asked);
       const check = this.#hasFind()
         ? expectationScript(asked.expected ?? NOTHING, plan.folders, CHANGED)
@@ -96,6 +106,7 @@ export class ShellWriter implements TreeWriter {
         for (const path of changed) this.unstage(path);
         plan = this.#plan(without(asked, changed));
       };
+      await this.#allSent();
       if (check === null) await leaveChanged();
       let applied = await this.#apply(plan, check ?? "");
       if (applied.exitCode === CHANGED) {
@@ -122,7 +133,7 @@ export class ShellWriter implements TreeWriter {
     if (this.#ended) return;
     this.#ended = true;
     if (!this.#begun) return;
-    await Promise.allSettled([this.#sending]);
+    await Promise.allSettled(this.#sending);
     try {
       await this.#system.run(`cd -P -- ${quote(this.#root)} && rm -rf -- ./${this.#stage}`);
     } catch (error) {
@@ -171,9 +182,22 @@ s=${this.#stage}${make}`;
       chunks.reduce((sum, { length }) => sum + length, 0),
     );
     const { path, size, mode, modifiedAt, owner } = file;
+    if (owner) this.#hasOwners = true;
+    if (this.#begun) this.#addFolder(parentOf(path));
     this.#batch.add({ path, type: "file", size, mode, modifiedAt, ...owner }, chunks);
     this.#files.set(path, file);
     return this.#batch.length > this.#sendBytes ? this.#send() : undefined;
+  }
+
+  /**
+   * Names a folder in the archive itself: GNU tar fails where a folder that it misses is made by somebody else just then,
+   * and two archives may have files of one folder.
+   */
+  #addFolder(path: string): void {
+    if (path === "" || this.#named.has(path)) return;
+    this.#addFolder(parentOf(path));
+    this.#named.add(path);
+    this.#batch.add({ path, type: "directory", size: 0, mode: 0o700, modifiedAt: 0 });
   }
 
   /** A file that is too large for one request is put together from parts. */
@@ -215,26 +239,37 @@ s=${this.#stage}${make}`;
   /** Sends what waits and comes back when it is there. */
   async #flush(): Promise<void> {
     await this.#send();
-    await this.#sending;
+    await this.#allSent();
   }
 
-  /** Sends what waits, after what is on its way. A failure is told by the next call. */
+  async #allSent(): Promise<void> {
+    await Promise.all(this.#sending);
+  }
+
+  /** Sends what waits, when not too much is on its way. A failure is told by the next call. */
   async #send(): Promise<void> {
-    await this.#sending;
+    // The first one makes the folder that the others go to.
+    if (this.#sending.size >= (this.#isMade ? SENDING_MAX : 1)) await Promise.race(this.#sending);
     if (this.#batch.length === 0) return;
-    this.#sending = this.#unpack(this.#batch.take());
-    // Whoever waits for it next is told.
-    this.#sending.catch(() => undefined);
+    this.#named.clear();
+    const sending = this.#unpack(this.#batch.take());
+    this.#sending.add(sending);
+    sending.then(
+      () => this.#sending.delete(sending),
+      // It stays, so that whoever waits next is told.
+      () => undefined,
+    );
   }
 
   async #unpack(archive: Buffer): Promise<void> {
     this.#sendBytes = Math.min(2 * this.#sendBytes, SEND_MAX_BYTES);
-    const { exitCode, stderr } = await this.#system.run(`${this.#enter()}\n${UNPACK}`, {
+    const { exitCode, stderr } = await this.#system.run(`${this.#enter()}\n${unpack(this.#hasOwners)}`, {
       stdin: archive,
       timeoutMs: limits.treeTimeoutMs,
     });
     if (exitCode === UNPACK_FAILED) throw this.#unpackError(stderr);
     if (exitCode !== 0) throw rootError(exitCode, "write", this.#root, stderr);
+    this.#isMade = true;
     this.#batch.recycle(archive);
   }
 
@@ -252,8 +287,8 @@ s=${this.#stage}${make}`;
     return {
       changes,
       files,
-      placed,
       folders,
+      scripts: finishScripts(placed, changes, folders, REST_SCRIPT),
       telling: this.#hasFind() ? telling(files, changes, folders) : null,
     };
   }
@@ -267,8 +302,10 @@ s=${this.#stage}${make}`;
    * Unpacks what has not been sent, does everything and removes what was staged. The script's bytes are the names' own,
    * so it comes as one of the files, and is read by the shell.
    */
-  async #apply({ changes, placed, folders, telling }: Plan, check: string): Promise<SystemRunResult> {
-    const { now, rest } = finishScripts(placed, changes, folders, REST_SCRIPT);
+  async #apply(
+    { changes, folders, scripts: { now, rest }, telling }: Plan,
+    check: string,
+  ): Promise<SystemRunResult> {
     const script = Buffer.from(
       `${check}${now}\nrm -rf -- "$s" &\n${telling?.script ?? ""}wait\n:\n`,
       "latin1",
@@ -293,12 +330,18 @@ s=${this.#stage}${make}`;
     const archive = this.#batch.take();
     const run = `. "./$s/${SCRIPT}"`;
     if (archive.length <= INLINE_MAX_BYTES) {
-      const inline = await this.#system.run(`${this.#enter()}\n${unpackInline(archive)}\n${run}`, {
-        timeoutMs,
-      });
+      const inline = await this.#system.run(
+        `${this.#enter()}\n${unpackInline(archive, this.#hasOwners)}\n${run}`,
+        {
+          timeoutMs,
+        },
+      );
       if (inline.exitCode !== NO_BASE64) return inline;
     }
-    return this.#system.run(`${this.#enter()}\n${UNPACK}\n${run}`, { stdin: archive, timeoutMs });
+    return this.#system.run(`${this.#enter()}\n${unpack(this.#hasOwners)}\n${run}`, {
+      stdin: archive,
+      timeoutMs,
+    });
   }
 }
 
@@ -306,9 +349,8 @@ s=${this.#stage}${make}`;
 interface Plan {
   readonly changes: TreeChanges;
   readonly files: readonly Staged[];
-  /** Files and links. */
-  readonly placed: readonly string[];
   readonly folders: FolderPlan;
+  readonly scripts: ReturnType<typeof finishScripts>;
   /** Null when everything is looked at afterwards. */
   readonly telling: Telling | null;
 }
@@ -317,15 +359,24 @@ const NONE: ReadonlySet<string> = new Set();
 const NOTHING: NonNullable<TreeChanges["expected"]> = new Map();
 
 const HAS_TAR = "command -v tar >/dev/null 2>&1 || exit 93";
-const EXTRACT = `( umask 077; exec tar -x -p -f - -C "./$s" ) || exit ${UNPACK_FAILED}`;
 
-/** Extracts an archive from standard input among what is staged. */
-const UNPACK = `${HAS_TAR}\n${EXTRACT}`;
+/**
+ * Extracts an archive from standard input among what is staged.
+ *
+ * @param hasOwners whether the archive names owners; otherwise root's tar need not see to them, a tenth of its time
+ */
+function extract(hasOwners: boolean): string {
+  return `( umask 077; exec tar -x -p${hasOwners ? "" : " -o"} -f - -C "./$s" ) || exit ${UNPACK_FAILED}`;
+}
 
-function unpackInline(archive: Buffer): string {
+function unpack(hasOwners: boolean): string {
+  return `${HAS_TAR}\n${extract(hasOwners)}`;
+}
+
+function unpackInline(archive: Buffer, hasOwners: boolean): string {
   return `${HAS_TAR}
 command -v base64 >/dev/null 2>&1 || exit ${NO_BASE64}
-printf %s '${archive.toString("base64")}' | base64 -d | ${EXTRACT}`;
+printf %s '${archive.toString("base64")}' | base64 -d | ${extract(hasOwners)}`;
 }
 
 function checkSize({ path, size }: Staged, bytes: number): void {

@@ -133,12 +133,12 @@ exit 0`;
   const linked: { readonly path: string; readonly to: string }[] = [];
   const wanted = new Set(asked);
   try {
-    for await (const { path: named, type, size, mode, linkTarget, content } of decodeTar(channel)) {
+    for await (const { path: named, type, size, mode, linkTarget, content, bytes } of decodeTar(channel)) {
       const path = named.replace(/^\.\//, "");
       // Whatever else the archive holds was not asked for.
       if (!wanted.has(path)) continue;
       if (type === "hardlink") linked.push({ path, to: linkTarget });
-      else if (type === "file") await take({ path, size, mode, content });
+      else if (type === "file") await take({ path, size, mode, content, ...(bytes && { bytes }) });
     }
   } catch (error) {
     ending.abort();

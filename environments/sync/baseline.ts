@@ -80,6 +80,8 @@ export class Baseline implements Disposable {
   readonly #database: DatabaseSync;
   readonly #changed = new Set<string>();
   #apart: number;
+  /** The whole as it is to be written, when nothing was noted since. */
+  #prepared: Buffer | null = null;
 
   private constructor(database: DatabaseSync, known: Kept | null) {
     this.#database = database;
@@ -134,7 +136,7 @@ export class Baseline implements Disposable {
     if (this.kept.states.get(path) === state) return;
     if (state === undefined) this.kept.states.delete(path);
     else this.kept.states.set(path, state);
-    this.#changed.add(path);
+    this.#change(path);
   }
 
   /** A content's hash as long as its stamp stays what it was. */
@@ -148,7 +150,7 @@ export class Baseline implements Disposable {
     if (before?.stamp === known?.stamp && before?.hash === known?.hash) return;
     if (known) this.kept[side].set(path, known);
     else this.kept[side].delete(path);
-    this.#changed.add(path);
+    this.#change(path);
   }
 
   /** Writes down what both sides were about to become, before they do. */
@@ -160,14 +162,28 @@ export class Baseline implements Disposable {
     });
   }
 
+  /** Does what `save` can do before, for while there is something to be waited for anyway. Of no use when more is noted. */
+  prepare(): void {
+    if (this.#isMuch()) this.#prepared ??= this.#packWhole();
+  }
+
   /** Keeps what was noted, and drops the intent. */
   save(): void {
     this.#transaction(() => {
-      if (this.#apart + this.#changed.size > APART_MAX) this.#writeWhole();
+      if (this.#isMuch()) this.#writeWhole();
       else this.#writeApart();
       this.#database.exec("DELETE FROM intents");
     });
     this.#changed.clear();
+  }
+
+  #change(path: string): void {
+    this.#changed.add(path);
+    this.#prepared = null;
+  }
+
+  #isMuch(): boolean {
+    return this.#apart + this.#changed.size > APART_MAX;
   }
 
   #read(): void {
@@ -202,6 +218,14 @@ export class Baseline implements Disposable {
   }
 
   #writeWhole(): void {
+    const data = this.#prepared ?? this.#packWhole();
+    this.#database.prepare("INSERT OR REPLACE INTO wholes (id, data) VALUES (1, ?)").run(data);
+    this.#database.exec("DELETE FROM paths");
+    this.#apart = 0;
+    this.#prepared = null;
+  }
+
+  #packWhole(): Buffer {
     const { states, here, there } = this.kept;
     const words: string[] = [];
     const add = (path: string) => {
@@ -211,9 +235,7 @@ export class Baseline implements Disposable {
     for (const path of states.keys()) add(path);
     for (const path of here.keys()) if (!states.has(path)) add(path);
     for (const path of there.keys()) if (!states.has(path) && !here.has(path)) add(path);
-    this.#database.prepare("INSERT OR REPLACE INTO wholes (id, data) VALUES (1, ?)").run(packWords(words));
-    this.#database.exec("DELETE FROM paths");
-    this.#apart = 0;
+    return packWords(words);
   }
 
   /** Lets go of the pair. Idempotent. */

@@ -72,9 +72,10 @@ async function oneGo(
   };
   const send = (packed: TreeFile): Promise<void> | void => {
     // Of a small file nobody asks for the sequence.
-    const { path, size, bytes } = packed;
-    const entry = fromView.entries.get(path);
+    const { size, bytes } = packed;
+    const entry = fromView.entries.get(packed.path);
     if (!entry) return;
+    const { path } = entry;
     if (hasGrown(entry, size)) {
       skipped.set(path, "it grew beyond measure while it was read");
       return;
@@ -98,12 +99,7 @@ async function oneGo(
     sent.set(file.path, sum.digest("hex"));
   };
   try {
-    await from.tree.pack(
-      from.root,
-      files.map(({ path }) => path),
-      send,
-      abortSignal ? { abortSignal } : {},
-    );
+    await from.tree.pack(from.root, files.map(pathOf), send, abortSignal ? { abortSignal } : {});
     for (const { path } of files)
       if (!sent.has(path) && !skipped.has(path)) skipped.set(path, "it cannot be read, or went away");
     abortSignal?.throwIfAborted();
@@ -119,15 +115,21 @@ async function oneGo(
     const expected = new Map(
       [...sent.keys(), ...remove].map((path) => [path, toView.entries.get(path) ?? null]),
     );
-    const outcome = await writer.finish({ ...changes, expected });
+    const finishing = writer.finish({ ...changes, expected });
+    // While the other side is at it, for what is most likely: that all of it is done.
+    const before = new Map<string, string | undefined>();
+    for (const [path, state] of states) {
+      before.set(path, base.states.get(path));
+      base.note(path, state);
+    }
+    // The content was hashed on its way.
+    for (const [path, hash] of sent) fromView.learn(path, hash);
+    base.prepare();
+    const outcome = await finishing;
     for (const path of outcome.changed ?? [])
       skipped.set(path, "it was changed on both sides while the mirror ran");
-    for (const path of outcome.done) {
-      base.note(path, states.get(path));
-      // The content was hashed on its way.
-      const hash = sent.get(path);
-      if (hash !== undefined) fromView.learn(path, hash);
-    }
+    for (const path of outcome.done) before.delete(path);
+    for (const [path, state] of before) base.note(path, state);
     for (const { path, reason } of outcome.failed) skipped.set(path, reason);
     return outcome.done;
   } catch (error) {

@@ -12,3 +12,12 @@ export async function contentUpTo(content: AsyncIterable<Buffer>, maxBytes: numb
   }
   return Buffer.concat(chunks, length);
 }
+
+/** A content that is at hand, as a sequence. */
+export function onlyChunk(bytes: Buffer): AsyncIterable<Buffer> {
+  return {
+    async *[Symbol.asyncIterator]() {
+      if (bytes.length > 0) yield bytes;
+    },
+  };
+}

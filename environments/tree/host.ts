@@ -19,6 +19,7 @@ import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, FileKind, TreeEntry, TreeFile, TreeScan, TreeScanOptions } from "../base.ts";
 import { hostProgram } from "../host-programs.ts";
+import { onlyChunk } from "./content.ts";
 import { FindReader, findExpression, pickNamed, tooMany } from "./find.ts";
 import { HostFolders, realRoot } from "./host-folders.ts";
 import { HostWriter } from "./host-writer.ts";
@@ -251,14 +252,6 @@ class SmallFile implements TreeFile {
   get content(): AsyncIterable<Buffer> {
     return onlyChunk(this.bytes);
   }
-}
-
-function onlyChunk(bytes: Buffer): AsyncIterable<Buffer> {
-  return {
-    async *[Symbol.asyncIterator]() {
-      if (bytes.length > 0) yield bytes;
-    },
-  };
 }
 
 function becameShorter(path: string): MoorageError {

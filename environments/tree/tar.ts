@@ -5,6 +5,7 @@
  */
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
+import { onlyChunk } from "./content.ts";
 
 const BLOCK = 512;
 const ZEROS = Buffer.alloc(BLOCK);
@@ -18,6 +19,8 @@ export interface TarEntry {
   readonly linkTarget: string;
   /** To be read before the next entry is asked for; what is left is skipped. */
   readonly content: AsyncIterable<Buffer>;
+  /** The same at once, of a small file. */
+  readonly bytes?: Buffer;
 }
 
 /**
@@ -32,12 +35,12 @@ export async function* decodeTar(
   const reader = new ByteReader(source);
   let longPath: string | null = null;
   let longLink: string | null = null;
-  let pax = new Map<string, string>();
+  let pax = NO_RECORDS;
   let ended = true;
   let count = 0;
   let records = 0;
   while (true) {
-    const header = await reader.exactly(BLOCK, true);
+    const header = reader.now(BLOCK) ?? (await reader.exactly(BLOCK, true));
     if (header === null) {
       if (ended) return;
       throw broken("it ends without its end mark");
@@ -61,13 +64,15 @@ export async function* decodeTar(
       else if (type === "x") pax = parsePax(body);
       continue;
     }
-    if (type === "S" || [...pax.keys()].some((key) => key.startsWith("GNU.sparse"))) {
+    if (type === "S" || (pax.size > 0 && [...pax.keys()].some((key) => key.startsWith("GNU.sparse")))) {
       throw broken("it has a sparse file");
     }
     count += 1;
     if (count > maxEntries) throw broken(`it has more than ${maxEntries} entries`);
     const hasContent = TYPES[type] === "file";
-    const body = reader.bounded(hasContent ? size : 0);
+    const bytes =
+      hasContent && size <= WHOLE_MAX_BYTES ? (reader.now(size) ?? (await reader.exactly(size))) : null;
+    const body = bytes ? onlyChunk(bytes) : reader.bounded(hasContent ? size : 0);
     yield {
       path: pax.get("path") ?? longPath ?? headerPath(header),
       type: TYPES[type] ?? "other",
@@ -75,21 +80,28 @@ export async function* decodeTar(
       mode: number(header, 100, 8) & 0o7777,
       linkTarget: pax.get("linkpath") ?? longLink ?? untilNul(header.subarray(157, 257)),
       content: body,
+      ...(bytes && { bytes }),
     };
-    for await (const _ of body) {
-      // What the reader of the entry left.
-    }
-    if (hasContent) await reader.exactly(padded(size) - size);
+    if (!bytes)
+      for await (const _ of body) {
+        // What the reader of the entry left.
+      }
+    if (hasContent) await reader.skip(padded(size) - size);
     else if (TYPES[type] === undefined && size > 0) await reader.skip(padded(size));
     longPath = null;
     longLink = null;
-    pax = new Map();
+    pax = NO_RECORDS;
     records = 0;
   }
 }
 
+/** A content of so many bytes comes at once. */
+const WHOLE_MAX_BYTES = 256 * 1024;
+
 /** Header records before one entry; tars write three at most. */
 const RECORDS_MAX = 16;
+
+const NO_RECORDS: ReadonlyMap<string, string> = new Map();
 
 const TYPE_OF = { file: "0", directory: "5", symlink: "2" } as const;
 const META: ReadonlySet<string> = new Set(["L", "K", "x", "g"]);
@@ -108,10 +120,18 @@ const TYPES: Readonly<Record<string, TarEntry["type"]>> = {
 /** Bytes of a source by number, whatever its chunks are. */
 class ByteReader {
   readonly #source: AsyncIterator<Buffer>;
-  #rest: Buffer = Buffer.alloc(0);
+  #chunk: Buffer = Buffer.alloc(0);
+  #at = 0;
 
   constructor(source: AsyncIterable<Buffer>) {
     this.#source = source[Symbol.asyncIterator]();
+  }
+
+  /** @returns null when they have not all come yet */
+  now(count: number): Buffer | null {
+    if (this.#chunk.length - this.#at < count) return null;
+    this.#at += count;
+    return this.#chunk.subarray(this.#at - count, this.#at);
   }
 
   /** @returns null at a clean end, where `mayEnd` allows it */
@@ -131,7 +151,14 @@ class ByteReader {
     return only && parts.length === 1 ? only : Buffer.concat(parts);
   }
 
-  async skip(count: number): Promise<void> {
+  /** @returns what is to be waited for, if anything */
+  skip(count: number): Promise<void> | undefined {
+    if (this.#chunk.length - this.#at < count) return this.#skipSlowly(count);
+    this.#at += count;
+    return undefined;
+  }
+
+  async #skipSlowly(count: number): Promise<void> {
     for (let left = count; left > 0; ) {
       const part = await this.#upTo(left);
       if (part === null) throw broken("it ends early");
@@ -153,13 +180,14 @@ class ByteReader {
   }
 
   async #upTo(count: number): Promise<Buffer | null> {
-    if (this.#rest.length === 0) {
+    if (this.#at === this.#chunk.length) {
       const { done, value } = await this.#source.next();
       if (done) return null;
-      this.#rest = value;
+      this.#chunk = value;
+      this.#at = 0;
     }
-    const part = this.#rest.subarray(0, count);
-    this.#rest = this.#rest.subarray(part.length);
+    const part = this.#chunk.subarray(this.#at, this.#at + count);
+    this.#at += part.length;
     return part;
   }
 }
@@ -277,49 +305,63 @@ function writeBlock(
   link: string,
 ): number {
   archive.set(EMPTY_HEADER, at);
-  writeName(archive, at, entry.path);
-  writeNumber(archive, entry.mode, at + 100, 8);
-  writeNumber(archive, entry.uid ?? 0, at + 108, 8);
-  writeNumber(archive, entry.gid ?? 0, at + 116, 8);
-  writeNumber(archive, entry.size, at + 124, 12);
-  writeNumber(archive, Math.max(0, entry.modifiedAt), at + 136, 12);
-  archive[at + 156] = type.charCodeAt(0);
-  writeName(archive, at + 157, link);
-  writeNumber(archive, sumOf(archive, at), at + 148, 7);
+  const typeByte = type.charCodeAt(0);
+  archive[at + 156] = typeByte;
+  const sum =
+    EMPTY_SUM +
+    typeByte +
+    writeName(archive, at, entry.path) +
+    writeNumber(archive, entry.mode, at + 100, 8) +
+    writeNumber(archive, entry.uid ?? 0, at + 108, 8) +
+    writeNumber(archive, entry.gid ?? 0, at + 116, 8) +
+    writeNumber(archive, entry.size, at + 124, 12) +
+    writeNumber(archive, Math.max(0, entry.modifiedAt), at + 136, 12) +
+    writeName(archive, at + 157, link);
+  writeNumber(archive, sum, at + SUM_AT, 7);
   archive[at + 155] = SPACE;
   return at + BLOCK;
 }
 
-const EMPTY_HEADER = Buffer.alloc(BLOCK);
-EMPTY_HEADER.write("ustar  ", 257, "latin1");
-
-/** A few characters are written faster here than by a call of Buffer's. */
-function writeName(archive: Buffer, at: number, name: string): void {
+/** A few characters are written faster here than by a call of Buffer's. @returns the sum of its bytes */
+function writeName(archive: Buffer, at: number, name: string): number {
   const length = Math.min(name.length, NAME_BYTES);
-  for (let index = 0; index < length; index += 1) archive[at + index] = name.charCodeAt(index);
+  let sum = 0;
+  for (let index = 0; index < length; index += 1) {
+    const byte = name.charCodeAt(index) & 0xff;
+    archive[at + index] = byte;
+    sum += byte;
+  }
+  return sum;
 }
 
 const SPACE = " ".charCodeAt(0);
 const ZERO = "0".charCodeAt(0);
 
-/** Octal, or base 256 for what has too many digits. */
-function writeNumber(archive: Buffer, value: number, at: number, length: number): void {
+/** Octal, or base 256 for what has too many digits. @returns the sum of its bytes */
+function writeNumber(archive: Buffer, value: number, at: number, length: number): number {
+  let sum = 0;
   if (value >= 8 ** (length - 1)) {
     archive.writeBigUInt64BE(BigInt(value), at + length - 8);
     archive[at] = (archive[at] ?? 0) | 0x80;
-    return;
+    for (let place = at; place < at + length; place += 1) sum += archive[place] ?? 0;
+    return sum;
   }
   let place = at + length - 2;
   // Beyond what a shift can hold; then by shifts, which are faster.
   let left = value;
   for (; left >= 2 ** 31; place -= 1) {
-    archive[place] = ZERO + (left % 8);
+    const digit = ZERO + (left % 8);
+    archive[place] = digit;
+    sum += digit;
     left = Math.floor(left / 8);
   }
   for (; place >= at; place -= 1) {
-    archive[place] = ZERO + (left & 7);
+    const digit = ZERO + (left & 7);
+    archive[place] = digit;
+    sum += digit;
     left >>= 3;
   }
+  return sum;
 }
 
 function number(header: Buffer, at: number, length: number): number {
@@ -329,9 +371,15 @@ function number(header: Buffer, at: number, length: number): number {
     if (!Number.isSafeInteger(value)) throw broken("a number in it is too large");
     return value;
   }
-  const text = header.toString("latin1", at, at + length).replaceAll(/[\0 ]/g, "");
-  if (!/^[0-7]*$/.test(text)) throw broken("a number in it is malformed");
-  return text === "" ? 0 : Number.parseInt(text, 8);
+  let value = 0;
+  for (let index = at; index < at + length; index += 1) {
+    const byte = header[index] ?? 0;
+    if (byte === 0 || byte === SPACE) continue;
+    const digit = byte - ZERO;
+    if (!(digit >= 0 && digit <= 7)) throw broken("a number in it is malformed");
+    value = value * 8 + digit;
+  }
+  return value;
 }
 
 function decimal(text: string): number {
@@ -345,14 +393,17 @@ function checkSum(header: Buffer): void {
 }
 
 /** As if the sum's own place held spaces. */
-function sumOf(archive: Buffer, at = 0): number {
+function sumOf(header: Buffer): number {
   let sum = 8 * SPACE;
-  for (let index = at; index < at + SUM_AT; index += 1) sum += archive[index] ?? 0;
-  for (let index = at + SUM_AT + 8; index < at + BLOCK; index += 1) sum += archive[index] ?? 0;
+  for (let index = 0; index < SUM_AT; index += 1) sum += header[index] ?? 0;
+  for (let index = SUM_AT + 8; index < BLOCK; index += 1) sum += header[index] ?? 0;
   return sum;
 }
 
 const SUM_AT = 148;
+const EMPTY_HEADER = Buffer.alloc(BLOCK);
+EMPTY_HEADER.write("ustar  ", 257, "latin1");
+const EMPTY_SUM = sumOf(EMPTY_HEADER);
 
 /** GNU archives use the space of POSIX's prefix for times. */
 function headerPath(header: Buffer): string {

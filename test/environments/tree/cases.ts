@@ -305,6 +305,37 @@ export function treeCases(subject: () => Subject): void {
     expect(readdirSync(root).filter((name) => name.startsWith(".moorage-"))).toEqual([]);
   });
 
+  it("writer() takes many files of the same folders in any order, more than one request holds, and their owners", async () => {
+    const { tree, fresh } = subject();
+    const isRoot = process.getuid?.() === 0;
+    for (const owner of [undefined, { uid: isRoot ? 1234 : 0, gid: isRoot ? 2345 : 0 }]) {
+      const root = fresh();
+      await tree.scan(root);
+      const writer = tree.writer(root);
+      const folders = Array.from({ length: 20 }, (_, index) => `d${index}/deep \xff`);
+      const files = Array.from({ length: 600 }, (_, index) => `${folders[index % 20]}/${index}`);
+      const bytes = Buffer.alloc(10_000, "x");
+      for (const path of files)
+        await writer.stage(
+          { path, size: bytes.length, mode: 0o640, modifiedAt: 7, ...(owner && { owner }) },
+          [bytes],
+        );
+      const links = folders.map((path) => ({ path: `${path}/link`, target: "0" }));
+      const made = [...folders, ...folders.map((path) => path.slice(0, path.indexOf("/")))];
+      const outcome = await writer.finish({ folders: made.map((path) => ({ path, mode: 0o755 })), links });
+      expect(outcome.failed).toEqual([]);
+      expect(outcome.done.length).toBe(files.length + links.length + made.length);
+      const { entries } = await tree.scan(root);
+      const found = entries.filter(({ kind }) => kind === "file");
+      expect(found.map(({ path }) => path).sort()).toEqual([...files].sort());
+      const mine = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
+      const { uid, gid } = isRoot && owner ? owner : mine;
+      for (const entry of found)
+        expect(entry).toMatchObject({ size: bytes.length, mode: 0o640, modifiedAt: 7, uid, gid });
+      expect(readdirSync(root).filter((name) => name.startsWith(".moorage-"))).toEqual([]);
+    }
+  });
+
   it("writer() makes folders of every mode with many files and links, one for all that is in them", async () => {
     const { tree, fresh } = subject();
     const root = fresh();

@@ -9,7 +9,7 @@ import { ODD_NAMES } from "./cases.ts";
 const base = mkdtempSync(join(tmpdir(), "moorage-tar-"));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
 
-type Read = Omit<TarEntry, "content"> & { readonly bytes: string };
+type Read = Omit<TarEntry, "content" | "bytes"> & { readonly bytes: string };
 
 /** Reads an archive that comes in pieces of `size` bytes. */
 async function read(archive: Buffer, size = 1000, options = {}): Promise<Read[]> {
@@ -17,10 +17,12 @@ async function read(archive: Buffer, size = 1000, options = {}): Promise<Read[]>
     for (let at = 0; at < archive.length; at += size) yield archive.subarray(at, at + size);
   })();
   const entries: Read[] = [];
-  for await (const { content, ...entry } of decodeTar(source, options)) {
+  for await (const { content, bytes, ...entry } of decodeTar(source, options)) {
     const chunks: Buffer[] = [];
     for await (const chunk of content) chunks.push(chunk);
-    entries.push({ ...entry, bytes: Buffer.concat(chunks).toString("latin1") });
+    const whole = Buffer.concat(chunks);
+    if (bytes) expect(bytes).toEqual(whole);
+    entries.push({ ...entry, bytes: whole.toString("latin1") });
   }
   return entries;
 }

@@ -1,9 +1,10 @@
 import { chmodSync, mkdirSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe } from "vitest";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { createTree } from "../../../environments/shell/tree.ts";
 import { createHostTree } from "../../../environments/tree/host.ts";
+import { decodeTar } from "../../../environments/tree/tar.ts";
 import { slowUnless } from "../../slow.ts";
 import { createFileShell, type FileShell } from "../shell/file-shell.ts";
 import { treeCases } from "./cases.ts";
@@ -34,3 +35,43 @@ for (const kind of ["bash", "dash", "busybox"] as const) {
     treeCases(() => ({ tree: createTree(shell, { id: "tree", workspace: () => base }), fresh }));
   });
 }
+
+it("writer() of an environment unpacks side by side only what names its own folders", async () => {
+  await using shell = await createFileShell({ kind: "bash", home: base, umask: "022" });
+  const archives: Uint8Array[] = [];
+  let [running, most] = [0, 0];
+  const run: FileShell["run"] = async (script, options) => {
+    if (options?.stdin && script.includes("tar -x")) archives.push(Uint8Array.from(options.stdin));
+    // The first one, which makes the folder for the others, is alone.
+    if (archives.length === 2) expect(running).toBe(0);
+    running += 1;
+    most = Math.max(most, running);
+    return shell.run(script, options).finally(() => {
+      running -= 1;
+    });
+  };
+  const system = { run, home: shell.home, shell: shell.shell, privateDir: () => shell.privateDir() };
+  const tree = createTree(system, { id: "tree", workspace: () => base });
+  const writer = tree.writer(fresh());
+  const bytes = Buffer.alloc(10_000, "x");
+  for (let index = 0; index < 600; index += 1)
+    await writer.stage(
+      { path: `${index % 7}/deep/${index}`, size: bytes.length, mode: 0o644, modifiedAt: 1 },
+      [bytes],
+    );
+  expect((await writer.finish({})).failed).toEqual([]);
+  expect(most).toBe(2);
+  expect(archives.length).toBeGreaterThan(3);
+  for (const archive of archives.slice(1)) {
+    const named = new Set([""]);
+    for await (const { path } of decodeTar(
+      (async function* () {
+        yield Buffer.from(archive);
+      })(),
+    )) {
+      if (!path.startsWith(".moorage-"))
+        expect(named).toContain(path.slice(0, Math.max(0, path.lastIndexOf("/"))));
+      named.add(path);
+    }
+  }
+});
