@@ -1,51 +1,19 @@
 /** Ways out of a sandbox that lie beside the obvious ones, tried in real sandboxes. */
 import { execFile } from "node:child_process";
-import {
-  chmod,
-  mkdir,
-  mkdtemp,
-  readdir,
-  readFile,
-  realpath,
-  rename,
-  rm,
-  symlink,
-  writeFile,
-} from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, afterEach, describe, expect, it } from "vitest";
-import type { BaseEnvironment } from "../../../environments/base.ts";
-import {
-  type BubblewrapOptions,
-  createBubblewrapEnvironment,
-} from "../../../environments/local/bubblewrap/index.ts";
+import { expect, it } from "vitest";
+import { createBubblewrapEnvironment } from "../../../environments/local/bubblewrap/index.ts";
 import { layoutArgv } from "../../../environments/local/bubblewrap/layout.ts";
-import { probeBubblewrap } from "../../../environments/local/bubblewrap/probe.ts";
+import { sandboxes } from "./sandboxes.ts";
 
 const run = promisify(execFile);
-const root = await realpath(await mkdtemp(join(tmpdir(), "moorage-hostile-")));
-afterAll(() => rm(root, { recursive: true, force: true }));
-const health = await probeBubblewrap();
-const suite = describe.skipIf(!health.healthy);
-const note = health.healthy ? "" : ` (not tested: ${health.reason})`;
+const { root, suite, note, ...sandbox } = await sandboxes("hostile");
 
-const started: BaseEnvironment[] = [];
-afterEach(async () => {
-  for (const environment of started.splice(0)) await environment.stop();
-});
-
-async function make(options: Partial<BubblewrapOptions> = {}) {
-  const workspace = options.workspace ?? (await mkdtemp(join(root, "workspace-")));
-  const stateDir = await mkdtemp(join(root, "state-"));
-  const environment = createBubblewrapEnvironment({ egress: "none", ...options, workspace, stateDir });
-  started.push(environment);
-  const inside = async (command: string) => {
-    const { exitCode, output } = await environment.exec(command, { timeoutMs: 30_000 });
-    return { exitCode, output: output.trim() };
-  };
-  return { environment, workspace, inside };
+async function make(options: Parameters<typeof sandbox.make>[0] = {}) {
+  const { run: inside, ...made } = await sandbox.make(options);
+  return { ...made, inside };
 }
 
 /** A repository whose configuration has these lines. */

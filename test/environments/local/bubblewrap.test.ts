@@ -1,23 +1,12 @@
 /** What a sandbox keeps from its commands, asked of real sandboxes. */
 import { execFile, spawn } from "node:child_process";
 import { chmodSync, chownSync, existsSync } from "node:fs";
-import {
-  copyFile,
-  mkdir,
-  mkdtemp,
-  readdir,
-  readFile,
-  realpath,
-  rm,
-  stat,
-  symlink,
-  writeFile,
-} from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
-import { homedir, tmpdir } from "node:os";
+import { homedir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, afterEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
 import { HANDING_DOOR } from "../../../environments/egress/door.ts";
 import {
@@ -25,7 +14,6 @@ import {
   createBubblewrapEnvironment,
 } from "../../../environments/local/bubblewrap/index.ts";
 import { layoutArgv } from "../../../environments/local/bubblewrap/layout.ts";
-import { probeBubblewrap } from "../../../environments/local/bubblewrap/probe.ts";
 import { Sandbox } from "../../../environments/local/bubblewrap/sandbox.ts";
 import { seccompFilter } from "../../../environments/local/bubblewrap/seccomp.ts";
 import { createLocalEnvironment } from "../../../environments/local/index.ts";
@@ -35,29 +23,9 @@ import { mirror } from "../../../environments/sync/mirror.ts";
 import { createHostTree } from "../../../environments/tree/host.ts";
 import { pidsOf, uniqueSleep } from "../../surfaces/processes.ts";
 import { portOf } from "../egress/network.ts";
+import { sandboxes } from "./sandboxes.ts";
 
-const root = await realpath(await mkdtemp(join(tmpdir(), "moorage-bubblewrap-")));
-afterAll(() => rm(root, { recursive: true, force: true }));
-const health = await probeBubblewrap();
-const suite = describe.skipIf(!health.healthy);
-const note = health.healthy ? "" : ` (not tested: ${health.reason})`;
-
-const started: BaseEnvironment[] = [];
-afterEach(async () => {
-  for (const environment of started.splice(0)) await environment.stop();
-});
-
-async function make(options: Partial<BubblewrapOptions> = {}) {
-  const workspace = options.workspace ?? (await mkdtemp(join(root, "workspace-")));
-  const stateDir = options.stateDir ?? (await mkdtemp(join(root, "state-")));
-  const environment = createBubblewrapEnvironment({ egress: "none", ...options, workspace, stateDir });
-  started.push(environment);
-  const run = async (command: string) => {
-    const { exitCode, output } = await environment.exec(command, { timeoutMs: 30_000 });
-    return { exitCode, output: output.trim() };
-  };
-  return { environment, workspace, stateDir, run };
-}
+const { root, isThere, suite, note, make } = await sandboxes("bubblewrap");
 
 suite(`the file system of a bubblewrap sandbox${note}`, () => {
   it("is read-only but for the workspace and private folders", async () => {
@@ -751,7 +719,7 @@ describe("a bubblewrap sandbox that cannot be had", () => {
     }
   });
 
-  it.skipIf(!health.healthy)("is one whose door cannot be opened", async () => {
+  it.skipIf(!isThere)("is one whose door cannot be opened", async () => {
     const mark = crypto.randomUUID();
     const { environment, workspace } = await make({ egress: { allow: ["a.test"] }, env: { MARK: mark } });
     const { execPath } = process;
