@@ -61,6 +61,14 @@ const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 const CLOSED =
   /^(?:SHELLOPTS|BASHOPTS|SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|DBUS_.*|DOCKER_.*|CONTAINER_HOST|KUBECONFIG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY|XDG_.*|TMPDIR|TMP|TEMP|PULSE_SERVER|.*_PROXY)$/i;
 
+/** How often a sandbox is begun whose mounts did not come about. */
+const ATTEMPTS = 3;
+/**
+ * bwrap looks at each mount of the machine, and fails when one goes meanwhile, such as that of a container that ends, or
+ * when a file is replaced just then.
+ */
+const PASSING = /bwrap: Can't .*: No such file or directory/;
+
 class BubblewrapBackend implements ShellBackend {
   readonly name = "local";
   readonly isolation = "process";
@@ -79,6 +87,11 @@ class BubblewrapBackend implements ShellBackend {
   #placeholders: readonly string[] = [];
   #protected: readonly string[] = [];
   #endGuard: () => void = () => {};
+  /** Shell whose variables the sandbox is to tell. */
+  #login: ShellKind | "auto" | null = null;
+  #attempts = 0;
+  #again: Promise<void> | null = null;
+  #stops = 0;
 
   constructor(options: BubblewrapOptions, id: () => string) {
     if (options.keep) {
@@ -105,7 +118,8 @@ class BubblewrapBackend implements ShellBackend {
 
   async start(): Promise<void> {
     await reapLocal({ stateDir: this.#options.stateDir });
-    this.#sandbox = await this.#begin(this.#options.shell ?? "auto");
+    this.#login = this.#options.shell ?? "auto";
+    await this.#renew();
   }
 
   placeholders(): Promise<readonly string[]> {
@@ -119,6 +133,7 @@ class BubblewrapBackend implements ShellBackend {
   async stop(): Promise<void> {
     const problems: unknown[] = [];
     const { stateDir } = this.#options;
+    this.#stops += 1;
     this.#endGuard();
     for (const step of [
       () => this.#sandbox?.stop(),
@@ -138,17 +153,41 @@ class BubblewrapBackend implements ShellBackend {
     await removeRecord(stateDir, this.#id());
   }
 
-  async openStream({ argv, env }: StreamRequest): Promise<ShellStream> {
+  async openStream(request: StreamRequest): Promise<ShellStream> {
     if (!this.#sandbox)
       throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot start a program: the sandbox is not started");
     const sandbox = this.#sandbox;
     try {
-      return await sandbox.open(argv, env);
+      return await sandbox.open(request.argv, request.env);
     } catch (error) {
+      if (sandbox.isReady) throw error;
+      if (this.#attempts < ATTEMPTS && error instanceof Error && PASSING.test(error.message)) {
+        this.#again ??= this.#beginAgain(sandbox).finally(() => {
+          this.#again = null;
+        });
+        await this.#again;
+        return this.openStream(request);
+      }
       // One that could not be made leaves nothing to come back to.
-      if (!sandbox.isReady) await this.stop();
+      await this.stop();
       throw error;
     }
+  }
+
+  /** Nothing has run in it. */
+  async #beginAgain(failed: Sandbox): Promise<void> {
+    if (this.#sandbox !== failed) return;
+    const stops = this.#stops;
+    const attempts = this.#attempts + 1;
+    await failed.stop();
+    await this.#renew();
+    this.#attempts = attempts;
+    if (this.#stops !== stops) await this.stop();
+  }
+
+  async #renew(): Promise<void> {
+    this.#sandbox = await this.#begin(this.#login);
+    this.#attempts = 1;
   }
 
   readLogin(): Promise<string> {
@@ -173,7 +212,8 @@ class BubblewrapBackend implements ShellBackend {
     if (old && !old.lost) return null;
     await old?.stop();
     // The proxy lives on: what it counted and what it was told since is kept.
-    this.#sandbox = await this.#begin(null);
+    this.#login = null;
+    await this.#renew();
     return {
       note: `${old?.lost?.message ?? "The sandbox is gone"}; a new one was made, its processes, variables and private files are lost`,
     };

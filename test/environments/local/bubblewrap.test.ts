@@ -719,6 +719,42 @@ describe("a bubblewrap sandbox that cannot be had", () => {
     }
   });
 
+  it.skipIf(!isThere).each([1, 2, 3])(
+    "is tried again while a mount of the machine goes (%i times)",
+    async (times) => {
+      const folder = await mkdtemp(join(root, "bin-"));
+      const path = process.env.PATH;
+      const { stdout: real } = await promisify(execFile)("which", ["bwrap"]);
+      const counter = join(folder, "count");
+      const message = `bwrap: Can't bind mount /oldroot/ on /newroot/: Unable to apply mount flags: remount "/newroot/merged": No such file or directory`;
+      await writeFile(
+        join(folder, "bwrap"),
+        `#!/bin/sh\necho >>'${counter}'\n[ "$(wc -l <'${counter}')" -gt ${times} ] && exec ${real.trim()} "$@"\ncat >&2 <<'E'\n${message}\nE\nexit 1\n`,
+      );
+      chmodSync(join(folder, "bwrap"), 0o755);
+      const { environment, workspace } = await make();
+      try {
+        process.env.PATH = `${folder}:${path}`;
+        if (times < 3) {
+          const [ran] = await Promise.all([
+            environment.exec("echo ran"),
+            environment.files.writeFile("file", "x"),
+          ]);
+          expect(ran).toMatchObject({ output: "ran\n", exitCode: 0 });
+        } else {
+          await expect(environment.exec("echo ran")).rejects.toMatchObject({
+            code: "ENVIRONMENT_UNAVAILABLE",
+            message: expect.stringContaining("Unable to apply mount flags"),
+          });
+          expect(await readdir(workspace)).toEqual([]);
+        }
+      } finally {
+        process.env.PATH = path;
+      }
+      expect((await environment.exec("echo ran")).output).toBe("ran\n");
+    },
+  );
+
   it.skipIf(!isThere)("is one whose door cannot be opened", async () => {
     const mark = crypto.randomUUID();
     const { environment, workspace } = await make({ egress: { allow: ["a.test"] }, env: { MARK: mark } });
