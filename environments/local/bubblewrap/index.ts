@@ -161,10 +161,14 @@ class BubblewrapBackend implements ShellBackend {
       return await sandbox.open(request.argv, request.env);
     } catch (error) {
       if (sandbox.isReady) throw error;
-      if (this.#attempts < ATTEMPTS && error instanceof Error && PASSING.test(error.message)) {
-        this.#again ??= this.#beginAgain(sandbox).finally(() => {
+      const isPassing = error instanceof Error && PASSING.test(error.message);
+      if (this.#sandbox === sandbox && !this.#again && this.#attempts < ATTEMPTS && isPassing) {
+        this.#again = this.#beginAgain(sandbox).finally(() => {
           this.#again = null;
         });
+      }
+      // Whoever comes late to the failure finds the new one there.
+      if (this.#again || (this.#sandbox && this.#sandbox !== sandbox)) {
         await this.#again;
         return this.openStream(request);
       }
@@ -176,7 +180,6 @@ class BubblewrapBackend implements ShellBackend {
 
   /** Nothing has run in it. */
   async #beginAgain(failed: Sandbox): Promise<void> {
-    if (this.#sandbox !== failed) return;
     const stops = this.#stops;
     const attempts = this.#attempts + 1;
     await failed.stop();
