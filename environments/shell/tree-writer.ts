@@ -91,7 +91,9 @@ export class ShellWriter implements TreeWriter {
     try {
       for (const { path, target } of asked.links ?? []) {
         if (this.#begun) this.#addFolder(parentOf(path));
-        this.#batch.add({ path, type: "symlink", size: 0, mode: 0o777, modifiedAt: 0, linkTarget: target });
+        // Made now, as a link of the host's is: an archive's word for its time would be 1970.
+        const modifiedAt = Math.floor(Date.now() / 1000);
+        this.#batch.add({ path, type: "symlink", size: 0, mode: 0o777, modifiedAt, linkTarget: target });
         if (this.#batch.length > this.#sendBytes) await this.#send();
       }
       // What is much goes beside what is on its way, and not only after it.

@@ -197,6 +197,8 @@ export function treeCases(subject: () => Subject): void {
       { path: "was-link", kind: "file", mode: 0o644, size: 3 },
     ]);
     expect(lstatSync(join(root, "new/a/f")).mtimeMs).toBe(1_600_000_000_000);
+    // A link is as old as its making.
+    expect(Date.now() - lstatSync(join(root, "new/l")).mtimeMs).toBeLessThan(3_600_000);
     expect(readdirSync(root).filter((name) => name.startsWith(".moorage-"))).toEqual([]);
   });
 
