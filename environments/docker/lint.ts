@@ -181,14 +181,17 @@ export function hasHostCgroups({ HostConfig }: Dockerode.ContainerInspectInfo): 
   return host.CgroupnsMode === "host";
 }
 
+/** Whether a path is another one, or what that lies in. */
+export function covers(outer: string, inner: string): boolean {
+  return outer === "/" || inner === outer || inner.startsWith(`${outer}/`);
+}
+
 function lintMount(
   { Type, Source: source = "", Destination, RW }: Dockerode.ContainerInspectInfo["Mounts"][number],
   unsafe: (rule: string, text: string) => void,
 ): void {
   const Source = source === "" ? "" : normalize(`/${source}`).replace(/(?<=.)\/$/, "");
   if (Type !== undefined && Type !== "bind") return;
-  const covers = (outer: string, inner: string) =>
-    outer === "/" || inner === outer || inner.startsWith(`${outer}/`);
   // Files that the engine itself binds.
   if (
     /^\/etc\/(?:hosts|hostname|resolv\.conf)$/.test(Destination) &&

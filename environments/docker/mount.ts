@@ -15,7 +15,7 @@ import { MoorageError } from "../../src/errors.ts";
 import { homeFolder } from "../../src/folders.ts";
 import { DOOR_SOCKET, GATE_FOLDER } from "../egress/door.ts";
 import type { DockerEndpoint } from "./endpoint.ts";
-import { CREDENTIALS_FOLDER, ENGINE_FOLDERS, HOME_FOLDER, RUN_BY_HOST, RUN_BY_USER } from "./lint.ts";
+import { CREDENTIALS_FOLDER, covers, ENGINE_FOLDERS, HOME_FOLDER, RUN_BY_HOST, RUN_BY_USER } from "./lint.ts";
 
 export interface CheckedMount {
   /** With every link resolved. */
@@ -105,10 +105,6 @@ const MOUNT_REASONS: Readonly<Record<string, string>> = {
   EACCES: "this user may not look there",
   ELOOP: "its links lead in a circle",
 };
-
-function covers(outer: string, inner: string): boolean {
-  return outer === "/" || inner === outer || inner.startsWith(`${outer}/`);
-}
 
 function knownSockets(endpoint: DockerEndpoint): string[] {
   return [

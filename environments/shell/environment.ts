@@ -367,11 +367,8 @@ class ShellEnvironment extends BaseEnvironment {
   }
 
   #makePool(kind: "user" | "system"): WorkerPool {
-    const prefix = () => (kind === "user" ? this.#userPrefix : `${this.#prefix}.s`);
     return new WorkerPool({
-      get prefix() {
-        return prefix();
-      },
+      prefix: () => (kind === "user" ? this.#userPrefix : `${this.#prefix}.s`),
       login: kind === "user" && (this.#backend.readsLogin ?? true) && !("readLogin" in this.#backend),
       open: (id, login) => this.#openWorker(kind, id, login),
       maxIdle: kind === "user" ? IDLE_USER_SHELLS : IDLE_SYSTEM_SHELLS,

@@ -45,7 +45,7 @@ export function fileError(
   verb: string,
   path: string,
   reason: string,
-  options: { readonly to?: string; readonly cause?: unknown } = {},
+  options: { readonly to?: string; readonly cause?: unknown; readonly suggestion?: string } = {},
 ): MoorageError {
   const { to, ...rest } = options;
   const shown = to === undefined ? showPath(path) : `${showPath(path)} to ${showPath(to)}`;

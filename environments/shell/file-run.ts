@@ -1,5 +1,6 @@
 /** Runs one function of the file library and turns its failures into errors that name the caller's path. */
-import { type ErrorCode, MoorageError } from "../../src/errors.ts";
+import type { ErrorCode, MoorageError } from "../../src/errors.ts";
+import { isUnder } from "../tree/names.ts";
 import { absolutePath, fileError, withoutDots } from "./file-path.ts";
 import { quote } from "./quote.ts";
 import type { SystemRunOptions, SystemShell } from "./stream.ts";
@@ -78,17 +79,14 @@ function isProtected(
 ): boolean {
   if (!CLOSED.has(code) || LOOKS.has(verb)) return false;
   return [absolute, ...args].some((path) =>
-    context.protectedPaths().some((part) => path === part || String(path).startsWith(`${part}/`)),
+    context.protectedPaths().some((part) => path === part || isUnder(String(path), part)),
   );
 }
 
 function refusal({ verb, path, to }: FileRun): MoorageError {
   const reason = "it is a protected part of the workspace, which programs outside of the sandbox act upon";
-  const { message, details } = fileError("PATH_DENIED", verb, path, reason, {
+  return fileError("PATH_DENIED", verb, path, reason, {
     ...(to !== undefined && { to }),
-  });
-  return new MoorageError("PATH_DENIED", message, {
-    details,
     suggestion: "Leave it as it is, and tell the person what should be changed there.",
   });
 }

@@ -6,7 +6,7 @@ import type { CallWorker } from "./worker.ts";
 
 export interface PoolOptions {
   /** Prefix of a worker's id, by which all processes of the environment are found; read for each worker anew. */
-  readonly prefix: string;
+  readonly prefix: () => string;
   /** Makes one. @param login whether it reads the login environment, which the first one does */
   readonly open: (id: string, login: boolean) => Promise<CallWorker>;
   /** Whether the first worker reads the login environment. */
@@ -134,7 +134,7 @@ export class WorkerPool {
     this.#loginTaken = true;
     this.#opening += 1;
     try {
-      const id = `${this.#options.prefix}.${randomBytes(6).toString("hex")}`;
+      const id = `${this.#options.prefix()}.${randomBytes(6).toString("hex")}`;
       const worker = await this.#options.open(id, login);
       this.#ages.set(worker, this.#opened);
       this.#opened += 1;

@@ -4,7 +4,7 @@ import { limits } from "../limits.ts";
 import { EXIT, signalExit } from "./exit.ts";
 import { badUsage } from "./failure.ts";
 import { readStdin } from "./input.ts";
-import { printJson, printLine, visible, writeBytes } from "./output.ts";
+import { listed, printJson, printLine, visible, writeBytes } from "./output.ts";
 import type { ExecOptions } from "./program.ts";
 import { onlyOne, withMoorage } from "./runtime.ts";
 
@@ -58,9 +58,6 @@ function exitCodeOf({ exitCode, signal, timedOut }: ExecResult): number {
   return signal === null ? EXIT.ours : signalExit(signal as NodeJS.Signals);
 }
 
-/** Of many processes these are named. */
-const TOLD_PROCESSES = 5;
-
 /** What the exit status alone does not say. */
 function remark(result: ExecResult, words: readonly string[]): void {
   for (const note of result.notes) printLine(`moor: ${note}`);
@@ -69,10 +66,8 @@ function remark(result: ExecResult, words: readonly string[]): void {
   }
   const left = result.leftRunning.map(({ command }) => visible(command));
   if (left.length > 0) {
-    const names = left.slice(0, TOLD_PROCESSES).join(", ");
-    const more = left.length > TOLD_PROCESSES ? ` and ${left.length - TOLD_PROCESSES} more` : "";
     printLine(
-      `moor: Left running: ${names}${more}; it ends with this command, unless its environment is kept (?keep)`,
+      `moor: Left running: ${listed(left)}; it ends with this command, unless its environment is kept (?keep)`,
     );
   }
   for (const { pid, command } of result.survivors) {

@@ -43,6 +43,15 @@ export function visible(text: string): string {
   );
 }
 
+/** Of many words in a line for people these are named. */
+const LISTED = 5;
+
+/** `a, b and 3 more`. */
+export function listed(words: readonly string[]): string {
+  const more = words.length > LISTED ? ` and ${words.length - LISTED} more` : "";
+  return `${words.slice(0, LISTED).join(", ")}${more}`;
+}
+
 /** Text that was asked for, to stdout. */
 export function printText(text: string): void {
   process.stdout.write(text.endsWith("\n") ? text : `${text}\n`);

@@ -5,7 +5,7 @@ import type { MoorageError } from "../errors.ts";
 import type { Moorage } from "../moorage.ts";
 import { EXIT } from "./exit.ts";
 import { badUsage, printFailure } from "./failure.ts";
-import { printJson, printLine, printText } from "./output.ts";
+import { listed, printJson, printLine, printText } from "./output.ts";
 import type { CommonOptions } from "./program.ts";
 import type { ProgressView } from "./progress-view.ts";
 import { onlyOne, withMoorage } from "./runtime.ts";
@@ -114,14 +114,6 @@ function print(report: Report): void {
   for (const path of report.pushed) printText(`-> ${path}`);
   for (const path of report.pulled) printText(`<- ${path}`);
   remark(report);
-}
-
-/** Of many paths these are named. */
-const TOLD_PATHS = 5;
-
-function listed(paths: readonly string[]): string {
-  const more = paths.length > TOLD_PATHS ? ` and ${paths.length - TOLD_PATHS} more` : "";
-  return `${paths.slice(0, TOLD_PATHS).join(", ")}${more}`;
 }
 
 /** @param told lines that need not be said again, and what is said */

@@ -135,7 +135,8 @@ function pathOf(value: string, base: string): string {
   return isAbsolute(value) ? value : resolve(base, value);
 }
 
-function inside(workspace: string, path: string): string | null {
+/** A path below the workspace, relative to it; null for any other. */
+export function inside(workspace: string, path: string): string | null {
   const name = relative(workspace, path);
   return name === "" || name === ".." || name.startsWith("../") ? null : name;
 }

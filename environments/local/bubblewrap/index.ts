@@ -87,7 +87,7 @@ class BubblewrapBackend implements ShellBackend {
   #placeholders: readonly string[] = [];
   #protected: readonly string[] = [];
   #endGuard: () => void = () => {};
-  /** Shell whose variables the sandbox is to tell. */
+  /** Shell whose variables are wanted beside the first one. */
   #login: ShellKind | "auto" | null = null;
   #attempts = 0;
   #again: Promise<void> | null = null;
@@ -189,7 +189,7 @@ class BubblewrapBackend implements ShellBackend {
   }
 
   async #renew(): Promise<void> {
-    this.#sandbox = await this.#begin(this.#login);
+    this.#sandbox = await this.#begin();
     this.#attempts = 1;
   }
 
@@ -236,8 +236,7 @@ class BubblewrapBackend implements ShellBackend {
     return this.#gate?.refusalsSince(startedAt) ?? [];
   }
 
-  /** @param login shell whose variables are wanted beside the first one */
-  async #begin(login: ShellKind | "auto" | null): Promise<Sandbox> {
+  async #begin(): Promise<Sandbox> {
     const { stateDir, egress = "open", credentials = [], keep = false } = this.#options;
     const problem = (await folderProblem(this.workspace)) ?? recordsProblem(this.workspace, stateDir);
     if (problem) throw problem;
@@ -288,7 +287,7 @@ class BubblewrapBackend implements ShellBackend {
         owner,
         network: gate ? { onDoor: (listener) => gate.adopt(listener) } : egress === "none" ? "none" : "open",
         bash: this.knownShells.bash,
-        login,
+        login: this.#login,
       });
       if (replaced !== null) made.abandon(why(replaced));
       return made;

@@ -119,15 +119,12 @@ function partsOf(workspace: string, kind: (name: string) => Kind): readonly Part
   const rest: Part[] = [
     ...HELD.map((name) => ({ name, hold: "folder" as const })),
     ...WHEN_THERE.map((name) => ({ name })),
-    ...(kindOf(join(workspace, ".hg")) === "folder" ? [opened(".hg"), ...MERCURIAL.map(heldEmpty)] : []),
+    ...(kind(".hg") === "folder" ? [opened(".hg"), ...MERCURIAL.map(heldEmpty)] : []),
   ];
   const repositories = common === null ? [folder] : [folder, common];
-  const linked = [
-    ...HELD,
-    ...WHEN_THERE,
-    ...hooks,
-    ...repositories.map((name) => join(name, "hooks")),
-  ].flatMap((name) => linkedFiles(workspace, name));
+  const linked = [...HELD, ...WHEN_THERE, ...hooks, ...repositories.map((name) => join(name, "hooks"))]
+    .filter((name) => kind(name) === "folder")
+    .flatMap((name) => linkedFiles(workspace, name));
   const parts: Part[] = [
     ...(folder === ".git" ? [] : [{ name: ".git" }, ...ancestors(folder).map(opened)]),
     { name: folder, writable: true, hold: "folder" },

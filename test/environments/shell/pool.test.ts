@@ -36,7 +36,7 @@ function fakeWorker(id: string, preparedForMs: () => number = () => Number.POSIT
 function makePool() {
   const state = { broken: false, opened: 0 };
   const pool = new WorkerPool({
-    prefix: "p",
+    prefix: () => "p",
     login: false,
     maxIdle: 4,
     open: async (id) => {
@@ -84,7 +84,7 @@ describe("a pool whose oldest shell is not prepared yet", () => {
     const preparedForMs = new Map<string, number>();
     let opened = 0;
     const pool = new WorkerPool({
-      prefix: "p",
+      prefix: () => "p",
       login: false,
       maxIdle: 4,
       open: async () => {

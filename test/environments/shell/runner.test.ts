@@ -14,7 +14,7 @@ afterAll(() => rm(folder, { recursive: true, force: true }));
 
 function makePool(shell: "bash" | "sh"): WorkerPool {
   return new WorkerPool({
-    prefix: "runner",
+    prefix: () => "runner",
     login: false,
     maxIdle: 8,
     open: (id) =>
