@@ -106,16 +106,20 @@ __moor_regular() {
   if [ -e "./$name" ]; then __moor_fail SPECIAL; fi
 }
 
-# Copies up to 64 KiB of stdin to stdout by bash alone, NUL bytes too; false when there may be more.
+# Copies up to 64 KiB of stdin to stdout by bash alone, NUL bytes too; false when there may be more. The first piece
+# follows what printf makes of FORMAT and its arguments, the last one is followed by END, since each write is a packet:
+# __moor_copy_small END FORMAT [ARGUMENT ...]
 __moor_copy_small() {
-  left=65536 nuls=128
+  after=$1 before=$2 left=65536 nuls=128
+  shift 2
   while IFS= read -r -d '' -n "$left" piece; do
-    if [ "\${#piece}" -eq "$left" ]; then printf %s "$piece"; return 1; fi
-    printf '%s\000' "$piece"
-    left=$((left - \${#piece} - 1)) nuls=$((nuls - 1))
+    if [ "\${#piece}" -eq "$left" ]; then printf "$before%s" "$@" "$piece"; return 1; fi
+    printf "$before%s\000" "$@" "$piece"
+    left=$((left - \${#piece} - 1)) nuls=$((nuls - 1)) before=
+    set --
     if [ "$left" -le 0 ] || [ "$nuls" -le 0 ]; then return 1; fi
   done
-  printf %s "$piece"
+  printf "$before%s%s" "$@" "$piece" "$after"
 }
 
 # Fails unless the file of status line $1 has at most $2 bytes.
@@ -135,13 +139,14 @@ __moor_rest() {
 __moor_read() {
   __moor_file "$1"
   if [ -n "\${BASH_VERSION-}" ]; then
-    printf '%s\000T' "$real"
-    { __moor_copy_small || {
+    end='|'
+    [ "$3" = - ] || end=
+    { __moor_copy_small "$end" '%s\000T' "$real" || {
       status=$(__moor_stat -L) || exit
       __moor_fits "$status" "$2"
-      __moor_rest "$2"
+      __moor_rest "$2" && printf %s "$end"
     }; } <"./$name" || exit
-    if [ "$3" = - ]; then printf '|'; return; fi
+    [ "$3" != - ] || return 0
     [ -n "$__moor_stat_option" ] || __moor_fail NOSTAT
     exec stat -L "$__moor_stat_option" "|$__moor_stat_format" "./$name"
   fi
@@ -254,8 +259,7 @@ __moor_write() {
   if [ -f "./$name" ]; then
     [ "$4" != absent ] || __moor_fail PRESENT
     [ -w "./$name" ] || __moor_fail PERM
-    printf '%s\0000\000%s\000' "$real" "$made"
-    __moor_previous "$5"
+    __moor_previous "$5" '%s\0000\000%s\000' "$real" "$made"
     umask 077
   else
     case $4 in -|absent) ;; *) __moor_fail GONE ;; esac
@@ -297,27 +301,26 @@ __moor_write() {
   exec mv -f "./$2" "./$name"
 }
 
-# Prints the content of ./$name and =, or - when it has more than $1 bytes or cannot be read.
+# __moor_previous MAX FORMAT [ARGUMENT ...]: prints what printf makes of FORMAT and its arguments, then the content of
+# ./$name and =, or - when it has more than MAX bytes or cannot be read.
 __moor_previous() {
-  if [ "$1" -eq 0 ] || [ ! -r "./$name" ]; then printf -; return; fi
+  limit=$1 format=$2 IFS=' '
+  shift 2
+  if [ "$limit" -eq 0 ] || [ ! -r "./$name" ]; then printf "$format-" "$@"; return; fi
   if [ -n "\${BASH_VERSION-}" ]; then
-    { __moor_copy_small || {
+    { __moor_copy_small = "$format" "$@" || {
       status=$(__moor_stat) || exit
-      IFS=' '
-      limit=$1
       set -- $status
       if [ "$3" -gt "$limit" ]; then printf -; return; fi
-      cat
+      cat && printf =
     }; } <"./$name" || exit
   else
+    printf "$format" "$@"
     status=$(__moor_stat) || exit
-    IFS=' '
-    limit=$1
     set -- $status
     if [ "$3" -gt "$limit" ]; then printf -; return; fi
-    cat "./$name" || exit
+    cat "./$name" && printf = || exit
   fi
-  printf =
 }
 
 # Gives the new file $1 the mode, owner and group of ./$name.

@@ -28,7 +28,7 @@ import type { ShellStream, StreamEnd } from "./stream.ts";
 
 export type CallRequest = Omit<
   CallScript,
-  "shell" | "nonce" | "secret" | "reaper" | "stdinBytes" | "once" | "ready"
+  "shell" | "nonce" | "secret" | "reaper" | "stdinBytes" | "once" | "ready" | "locale"
 > & {
   readonly stdin: Uint8Array | null;
   /** Whether each piece of output is wanted when it is written, where that costs more. @default false */
@@ -427,9 +427,10 @@ export class Worker implements CallWorker {
     const { stdin, onData, live: _, ...rest } = request;
     const compose = (ready: Ready | null) => {
       const ids = ready ?? { nonce: createNonce(), secret: createNonce() };
-      const { shell, reaper } = this.facts;
+      const { shell, reaper, variables } = this.facts;
       const stdinBytes = stdin === null ? null : stdin.byteLength;
-      const text = callScript({ ...rest, ...ids, shell, reaper, stdinBytes, ready: ready !== null });
+      const locale = variables.get("LC_ALL") ?? null;
+      const text = callScript({ ...rest, ...ids, shell, reaper, stdinBytes, ready: ready !== null, locale });
       return { ...ids, text, isReady: ready !== null };
     };
     let composed = compose(this.#ready);

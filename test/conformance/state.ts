@@ -1,4 +1,5 @@
 /** What a session keeps from call to call, and what it does not. */
+import { setTimeout as delay } from "node:timers/promises";
 import { expect } from "vitest";
 import type { BaseEnvironment, ExecResult } from "../../environments/base.ts";
 import { type Cases, inBash, result, scratch } from "./support.ts";
@@ -12,6 +13,19 @@ async function inOrder(environment: BaseEnvironment, ...commands: string[]): Pro
 }
 
 export const state = {
+  "a command has the locale that a program of its has": async ({ environment }) => {
+    await using session = await environment.openSession();
+    const script = "x=ä; echo ${#x} ${LC_ALL-unset} ${LC_CTYPE-unset} ${LANG-unset}";
+    const expected = await session.exec(`"\${BASH:-sh}" -c '${script}'`);
+    for (let call = 0; call < 3; call += 1) {
+      expect(await session.exec(script)).toEqual(result({ output: expected.output }));
+      // The next subshell is forked by then.
+      await delay(20);
+    }
+    expect(await session.exec("env | grep -c ^LC_ALL=")).toMatchObject({
+      output: expected.output.split(" ")[1] === "unset" ? "0\n" : "1\n",
+    });
+  },
   "the working directory is kept": async ({ environment }) => {
     const folder = await scratch(environment);
     expect(await inOrder(environment, `cd ${folder}`, "true", "pwd")).toEqual(
