@@ -14,17 +14,17 @@ import { FILE_LIBRARY } from "./files.ts";
 import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
 import { loginProblem } from "./login.ts";
 import {
-  BASH_ONCE_ARGV,
   BASH_ONCE_HEAD,
   BASH_ONCE_VARIABLES,
-  callScript,
-  FRAME,
-  helloScript,
+  bashOnceArgv,
+  bornScript,
   ONCE_VARIABLES,
   onceArgv,
   oncePreamble,
-  type ShellKind,
-} from "./script.ts";
+  plainOnceScript,
+} from "./once-script.ts";
+import { type CallScript, type CallText, callScript, FRAME, helloScript, type ShellKind } from "./script.ts";
+import type { ShellState } from "./state.ts";
 import type { StreamEnd } from "./stream.ts";
 import {
   type CallEnd,
@@ -50,6 +50,10 @@ export interface OneShotOptions {
 
 interface Greeting {
   readonly facts: WorkerFacts;
+  /** The path of bash, or its name where that is not told. */
+  readonly bash: string;
+  /** When the shell that told them began, in ticks since boot; null where that is not known. */
+  readonly sinceTicks: string | null;
   readonly loginProblem: string | null;
 }
 
@@ -113,10 +117,12 @@ export class OneShotShells {
     const splitters = [nonce, ...(loginNonce ? [loginNonce] : [])].map((each) => new FrameSplitter(each));
     let variables: ReadonlyMap<string, string> | null = null;
     let fields: readonly string[] | null = null;
+    let bash = "";
+    let sinceTicks: string | null = null;
     let noise = "";
     const argv = onceArgv(this.#options.shell, { loginNonce, encoded: false });
     const running = this.#options.run({
-      argv: [...argv, "", helloScript(nonce, { library: "" }), "", "", ""],
+      argv: [...argv, "", helloScript(nonce, { library: "" }) + bornScript(nonce), "", "", ""],
       env: {},
       files: [],
       onData: (stream, chunk) => {
@@ -126,6 +132,10 @@ export class OneShotShells {
           if (Buffer.isBuffer(part)) continue;
           if (part.kind === FRAME.login) variables = parseExports(part.fields.join("\0"));
           if (part.kind === FRAME.hello) fields = part.fields;
+          if (part.kind !== FRAME.before) continue;
+          const [path = "", stat = ""] = part.fields;
+          bash = Buffer.from(path, "latin1").toString("utf8");
+          sinceTicks = startTicks(stat);
         }
       },
     });
@@ -141,7 +151,7 @@ export class OneShotShells {
       throw failure("SHELL_MISSING", `/bin/sh ended with code ${end.exitCode}: ${noise.trim()}`);
     }
     const { facts } = parseHello(fields, variables);
-    return { facts, loginProblem: null };
+    return { facts, bash: bash.startsWith("/") ? bash : "bash", sinceTicks, loginProblem: null };
   }
 }
 
@@ -157,18 +167,26 @@ class OneShotWorker implements CallWorker {
   readonly #options: OneShotOptions;
   readonly #closed = Promise.withResolvers<void>();
   readonly #givingUp = new AbortController();
-  #sinceTicks: string | null = null;
+  /** Settles the call that runs. */
+  #giveUp: () => void = () => {};
+  /** The last state that was given, and what of it a shell here lacks. */
+  #known: { readonly given: ShellState["variables"]; readonly lacking: ShellState["variables"] } | null =
+    null;
+  readonly #greeting: Greeting;
+  #sinceTicks: string | null;
 
   constructor(
     shells: OneShotShells,
     id: string,
     purpose: "user" | "system",
-    { facts, loginProblem }: Greeting,
+    greeting: Greeting,
     options: OneShotOptions,
   ) {
     this.id = id;
-    this.facts = facts;
-    this.loginProblem = loginProblem;
+    this.facts = greeting.facts;
+    this.loginProblem = greeting.loginProblem;
+    this.#greeting = greeting;
+    this.#sinceTicks = greeting.sinceTicks;
     this.#shells = shells;
     this.#generation = shells.generation;
     this.#purpose = purpose;
@@ -193,14 +211,16 @@ class OneShotWorker implements CallWorker {
     const nonce = createNonce();
     const secret = createNonce();
     const stdinBytes = stdin === null ? null : stdin.byteLength;
-    const text = callScript({ ...rest, shell, nonce, secret, reaper, stdinBytes, once: true });
+    const script = { ...rest, shell, nonce, secret, reaper, stdinBytes, once: true };
+    const text = onceText({ ...script, state: this.#difference(rest.state) });
     const isSystem = this.#purpose === "system";
     const encoded = isSystem && live ? "live" : isSystem;
-    this.#sinceTicks = null;
+    this.#sinceTicks = this.#greeting.sinceTicks;
     const onStart = (ticks: string): void => {
       this.#sinceTicks = ticks;
     };
     const { separate } = rest;
+    const settled = Promise.withResolvers<"ended" | StreamEnd>();
     const reader = new CallReader({
       nonce,
       secret,
@@ -209,12 +229,12 @@ class OneShotWorker implements CallWorker {
       encoded: isSystem,
       onData,
       onStart,
+      onEnd: () => settled.resolve("ended"),
     });
-    const rests = [isSystem ? LIBRARY : null, text.setup].filter((rest) => rest !== null);
-    const preamble = oncePreamble(reaper) + rests.map((rest) => `\n${rest}\n`).join("");
+    const preamble = text.preamble + (isSystem ? `\n${LIBRARY}\n` : "");
     const isDirect = shell === "bash" && !isSystem && !this.facts.variables.has("POSIXLY_CORRECT");
     const program =
-      (isDirect && packDirectly(preamble + text.call, stdin)) ||
+      (isDirect && packDirectly(this.#greeting.bash, preamble + text.call, stdin)) ||
       packProgram(onceArgv(shell, { loginNonce: null, encoded }), this.#purpose, preamble, text.call, stdin);
     const running = this.#options.run({
       argv: program.argv,
@@ -224,7 +244,10 @@ class OneShotWorker implements CallWorker {
       abortSignal: this.#givingUp.signal,
     });
     // An answer that never ends must not hold a call whose time is up.
-    const first = await Promise.race([reader.ended, running, this.#closed.promise.then(() => GIVEN_UP)]);
+    this.#giveUp = () => settled.resolve(GIVEN_UP);
+    if (this.#givingUp.signal.aborted) this.#giveUp();
+    void running.then(settled.resolve, settled.reject);
+    const first = await settled.promise;
     const common = {
       dump: reader.dump === null ? null : parseState(reader.dump),
       restored: reader.restored,
@@ -254,8 +277,20 @@ class OneShotWorker implements CallWorker {
     return { ...common, kind, exitCode, signal, begun, newOrphans: [], adopted: [], lost };
   }
 
+  /** Without what a shell here has anyway. */
+  #difference(state: ShellState): ShellState {
+    const given = state.variables;
+    if (this.#known?.given !== given) {
+      const has = this.facts.variables;
+      const lacking = [...given].filter(([name, value]) => (has.get(name) ?? null) !== value);
+      this.#known = { given, lacking: new Map(lacking) };
+    }
+    return { ...state, variables: this.#known.lacking };
+  }
+
   async close(): Promise<void> {
     this.#closed.resolve();
+    this.#giveUp();
     this.#givingUp.abort();
   }
 }
@@ -266,6 +301,19 @@ const GIVEN_UP: StreamEnd = {
   lost: new MoorageError("EXECUTION_UNKNOWN", "The sandbox had not answered when the call was given up"),
 };
 
+interface OnceText extends Pick<CallText, "call" | "isOneStream"> {
+  readonly preamble: string;
+}
+
+function onceText(script: CallScript): OnceText {
+  const { command, plain, dump, sound, separate, stdinBytes, reaper } = script;
+  if (plain && !dump && !sound && stdinBytes === null && typeof command === "string") {
+    return { preamble: "", call: plainOnceScript({ ...script, command }), isOneStream: !separate };
+  }
+  const { setup, ...text } = callScript(script);
+  return { ...text, preamble: oncePreamble(reaper) + (setup === null ? "" : `\n${setup}\n`) };
+}
+
 interface Program {
   readonly argv: readonly string[];
   readonly env: Readonly<Record<string, string>>;
@@ -273,11 +321,11 @@ interface Program {
 }
 
 /** All of a call of the user's in one variable of one bash; null where it takes more. */
-function packDirectly(text: string, stdin: Uint8Array | null): Program | null {
+function packDirectly(bash: string, text: string, stdin: Uint8Array | null): Program | null {
   const bytes = Buffer.from(BASH_ONCE_HEAD + text, "latin1");
   if (stdin !== null || !fitsArgument(bytes)) return null;
   return {
-    argv: BASH_ONCE_ARGV,
+    argv: bashOnceArgv(bash),
     env: { ...BASH_ONCE_VARIABLES, [ONCE_VARIABLES.call]: bytes.toString("utf8") },
     files: [],
   };
@@ -328,6 +376,8 @@ interface CallReaderOptions {
   readonly onData: CallRequest["onData"];
   /** Told when the call's shell began, in ticks since boot. */
   readonly onStart: (ticks: string) => void;
+  /** All that belongs to the call has come. */
+  readonly onEnd: () => void;
 }
 
 /** Takes a call's outputs apart: bytes of the command on, frames kept. */
@@ -340,18 +390,18 @@ class CallReader {
   orphans: readonly number[] = [];
   holders: readonly number[] = [];
   before: ReadonlySet<number> = new Set();
-  readonly ended: Promise<"ended">;
   readonly #secret: string;
   readonly #onStart: CallReaderOptions["onStart"];
   readonly #separate: boolean;
   readonly #onData: CallRequest["onData"];
   readonly #splitters: Readonly<Record<"stdout" | "stderr", FrameSplitter>>;
   readonly #open: Set<string>;
-  readonly #finished = Promise.withResolvers<"ended">();
+  readonly #onEnd: CallReaderOptions["onEnd"];
   /** Text of less than one group of base64; null where bytes come as they are. */
   #base64: string | null;
 
-  constructor({ nonce, secret, separate, isOneStream, encoded, onData, onStart }: CallReaderOptions) {
+  constructor({ nonce, secret, separate, isOneStream, encoded, onData, onStart, onEnd }: CallReaderOptions) {
+    this.#onEnd = onEnd;
     this.#onStart = onStart;
     this.#secret = secret;
     this.#separate = separate;
@@ -359,7 +409,6 @@ class CallReader {
     this.#splitters = { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
     this.#open = new Set(isOneStream ? ["stdout"] : ["stdout", "stderr"]);
     this.#base64 = encoded ? "" : null;
-    this.ended = this.#finished.promise;
   }
 
   get isComplete(): boolean {
@@ -390,14 +439,13 @@ class CallReader {
   }
 
   #onFrame(stream: "stdout" | "stderr", { kind, fields }: Frame): void {
-    const [first = "", second = "", orphans = "", holders = ""] = fields;
+    const [first = "", second = "", orphans = "", holders = "", before] = fields;
     if (kind === FRAME.begun) this.restored = true;
     else if (kind === FRAME.workdir) this.workdirProblem = first === "kernel" ? "kernel" : "missing";
     else if (kind === FRAME.before) {
       this.before = new Set(pidList(first));
-      // A name in parentheses may hold anything; the start is the 20th field behind it.
-      const ticks = second.slice(second.lastIndexOf(") ") + 2).split(" ")[19] ?? "";
-      if (/^\d+$/.test(ticks)) this.#onStart(ticks);
+      const ticks = startTicks(second);
+      if (ticks !== null) this.#onStart(ticks);
     } else if (kind === FRAME.moved) this.movedTo = first;
     else if (kind === FRAME.state) this.dump = first;
     else if (kind === FRAME.end && first === this.#secret) {
@@ -405,9 +453,20 @@ class CallReader {
         this.exitCode = Number(second);
         this.orphans = pidList(orphans);
         this.holders = pidList(holders);
+        if (before !== undefined) {
+          this.before = new Set(pidList(before));
+          this.restored = true;
+        }
       }
       this.#open.delete(stream);
-      if (this.isComplete) this.#finished.resolve("ended");
+      if (this.isComplete) this.#onEnd();
     }
   }
+}
+
+/** A process's start, in ticks since boot, from its stat line. */
+function startTicks(stat: string): string | null {
+  // A name in parentheses may hold anything; the start is the 20th field behind it.
+  const ticks = stat.slice(stat.lastIndexOf(") ") + 2).split(" ")[19] ?? "";
+  return /^\d+$/.test(ticks) ? ticks : null;
 }

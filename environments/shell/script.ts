@@ -39,19 +39,20 @@ export const FRAME = {
   state: "s",
   /**
    * With the last `begun`, where no earlier call has told of them: children of the reaper before the call, and the
-   * shell's own stat line.
+   * shell's own stat line. With a greeting: the path of bash instead of the children.
    */
   before: "k",
   /**
    * On both streams: secret, exit code, children of the reaper, and of the new ones, where the shell ends with its
-   * call, those that hold its outputs. Nothing of the call follows.
+   * call, those that hold its outputs. Nothing of the call follows. Where nothing came before it, the children before
+   * the call too; if they are the same, none are told.
    */
   end: "e",
 } as const;
 
-/** `printf` format that writes a frame whose body is `body`, itself a format. */
-function frame(nonce: string, kind: string, body = ""): string {
-  return `'\\000${nonce}${kind}${body}\\000${nonce};'`;
+/** `printf` format that writes a frame whose body is `body`, itself a format. It has no quote that would end another. */
+export function frame(nonce: string, kind: string, body = ""): string {
+  return `"\\000${nonce}${kind}${body}\\000${nonce};"`;
 }
 
 /**
@@ -150,80 +151,6 @@ ${session ? "setsid " : ""}"$__moor_l" -l -c 'export -p >&${descriptor}${told}' 
 /** For a shell that will run the text of `bootArgv` later: reads the login shell's variables ahead. */
 export const LOGIN_AHEAD = `__moor_login=$({ ${loginScript("auto", 9)}; } 9>&1)\n`;
 
-/**
- * Variables that bring a call where its text must not stand in a command line, which every user of the machine can
- * read.
- */
-export const ONCE_VARIABLES = { preamble: "MOORAGE_PREAMBLE", call: "MOORAGE_CALL" } as const;
-
-/**
- * The first words of a call's text in a shell by `BASH_ONCE_ARGV`. They stand on the line of the command, so that the line
- * numbers in its messages count from there.
- */
-export const BASH_ONCE_HEAD = `unset ${ONCE_VARIABLES.call} BASH_EXECUTION_STRING BASH_ENV ENV; `;
-
-/** In a shell of one call: preamble and call as arguments, or the files that hold them. */
-const ONCE = `__moor_p=\${${ONCE_VARIABLES.preamble}-$1} __moor_c=\${${ONCE_VARIABLES.call}-$2}
-unset ${ONCE_VARIABLES.preamble} ${ONCE_VARIABLES.call}
-[ -z "$3" ] || { __moor_p=$(cat -- "$3"); __moor_c=$(cat -- "$4"); rm -f -- "$3" "$4"; }
-shift $#
-eval "$__moor_p"; unset __moor_p BASH_EXECUTION_STRING
-eval "$__moor_c"`;
-
-/**
- * The first lines of a call's preamble: the descriptors as they are in a resident shell, and what `FRAME.before` tells.
- */
-export function oncePreamble(reaper: string | null): string {
-  const look = reaper === null ? "" : `read -r __moor_b </proc/${reaper}/task/${reaper}/children; `;
-  return `exec 8>&1 9>&2 >/dev/null 2>&1; __moor_b= __moor_t=; ${look}IFS= read -r __moor_t </proc/$$/stat; `;
-}
-
-export interface OnceOptions {
-  /** The login shell's variables are wanted first; see `bootArgv`. */
-  readonly loginNonce: string | null;
-  /** Whether stdout travels as base64; `live` sends each piece as it is written, at the price of a program for each. */
-  readonly encoded: boolean | "live";
-}
-
-/** `base64` itself waits for its input's end, or for a full buffer. Each piece ends in a line of its own. */
-const LIVE_BASE64 =
-  'while __moor_t=$(dd bs=65536 count=1 2>/dev/null | base64) && [ "$__moor_t" ]; do printf "%s\\n" "$__moor_t"; done';
-
-/**
- * A shell for one call. Five arguments follow: preamble, call, and the paths of standard input, preamble and call,
- * each empty when there is none; the files are removed once they are open.
- */
-export function onceArgv(kind: ShellKind | "auto", { loginNonce, encoded }: OnceOptions): string[] {
-  const [, , boot = ""] = bootArgv(kind, loginNonce);
-  const prepare = boot.slice(0, boot.lastIndexOf(`unset ${STARTUP_VARIABLES.join(" ")}`));
-  const words = '"$1" "$2" "$4" "$5"';
-  const start = encoded ? "" : "exec ";
-  const pipe = encoded ? ` | ${encoded === "live" ? LIVE_BASE64 : "base64"}` : "";
-  const bash = `${start}bash --noprofile --norc -c ${quote(ONCE)} bash ${words}${pipe}`;
-  const sh = `${start}sh -c ${quote(ONCE)} sh ${words}${pipe}`;
-  const pick =
-    kind === "auto" ? `if command -v bash >/dev/null 2>&1; then ${bash}; else ${sh}; fi` : { bash, sh }[kind];
-  const script = `${prepare}unset ${STARTUP_VARIABLES.join(" ")}
-if [ -n "$3" ]; then exec <"$3"; rm -f -- "$3"; fi
-${pick}`;
-  return ["/bin/sh", "-c", script, "sh"];
-}
-
-/** Variables under which `BASH_ONCE_ARGV` is to be started: no file is read before its first line. */
-export const BASH_ONCE_VARIABLES = { BASH_ENV: "" } as const;
-
-/**
- * A shell for one call where bash is known to be there and POSIXLY_CORRECT is not set: no other shell starts it, and all
- * of its text comes in one variable.
- */
-export const BASH_ONCE_ARGV: readonly string[] = [
-  "bash",
-  "--noprofile",
-  "--norc",
-  "-c",
-  `eval "$${ONCE_VARIABLES.call}"`,
-];
-
 export interface Hello {
   /** Shell functions defined once. */
   readonly library: string;
@@ -294,8 +221,7 @@ export interface CallScript {
   readonly locale?: string | null;
   /**
    * Whether a line is known to leave no process in the background of its shell. Its subshell then ends the call itself,
-   * which is sooner than the shell around it hears of the subshell's end. A shell that ends with the call runs a line of
-   * the user's without a subshell, since no word of such a line can end a shell. @default false
+   * which is sooner than the shell around it hears of the subshell's end. @default false
    */
   readonly plain?: boolean;
 }
@@ -304,14 +230,14 @@ export interface CallScript {
 const BARE = /^[\w./:@%+,=-]+$/;
 
 /** One word on one line: in bash, text after it keeps its line number. */
-function word(shell: ShellKind, text: string): string {
+export function word(shell: ShellKind, text: string): string {
   if (BARE.test(text)) return text;
   if (shell === "sh" || !text.includes("\n")) return quote(text);
   return `$'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'").replaceAll("\n", "\\n")}'`;
 }
 
 /** In few statements. Variables too long for the kernel stay in the shell, lest no program could be started. */
-function assignments(
+export function assignments(
   shell: ShellKind,
   variables: ReadonlyMap<string, string | null>,
   isAllowed: (name: string) => boolean,
@@ -365,9 +291,9 @@ function dumpScript(shell: ShellKind, nonce: string, unexported: readonly string
  *
  * @param told the descriptor of the stream that is told when it cannot be entered
  */
-function enter(call: CallScript, told: number): string[] {
+export function enter(call: CallScript, told: number): string[] {
   const target = word(call.shell, call.cwd);
-  const old = call.state.oldCwd === null ? "unset OLDPWD" : `OLDPWD=${word(call.shell, call.state.oldCwd)}`;
+  const old = oldFolder(call);
   if (call.cwdRequired) {
     const refuse = (reason: string) =>
       `printf ${frame(call.nonce, FRAME.workdir, reason)} >&${told}; exit 126`;
@@ -379,9 +305,14 @@ function enter(call: CallScript, told: number): string[] {
     ];
   }
   return [
-    `cd -- ${target} || { set -- ${target}; until cd -- "$1"; do set -- "\${1%/*}"; case $1 in /*) ;; *) cd /; break;; esac; done; set --; printf '\\000${call.nonce}${FRAME.moved}%s\\000${call.nonce};' "$PWD" >&${told}; }`,
+    `cd -- ${target} || { set -- ${target}; until cd -- "$1"; do set -- "\${1%/*}"; case $1 in /*) ;; *) cd /; break;; esac; done; set --; printf ${frame(call.nonce, FRAME.moved, "%s")} "$PWD" >&${told}; }`,
     old,
   ];
+}
+
+/** The statement that sets the folder before the session's. */
+export function oldFolder({ shell, state: { oldCwd } }: CallScript): string {
+  return oldCwd === null ? "unset OLDPWD" : `OLDPWD=${word(shell, oldCwd)}`;
 }
 
 /** Statements that bring functions and aliases of bash back. */
@@ -464,11 +395,16 @@ const LISTS_TRAPS = /\btrap[ \t]*(?:-p\b|$|[;&|)}<>\n])/;
  */
 export function childrenScript(pid: string): string {
   const list = `/proc/${pid}/task/${pid}/children`;
-  return `__moor_k= __moor_l= __moor_i=0; read -r __moor_k <${list}; read -r __moor_l <${list}; __moor_a="$__moor_a$__moor_k "; while [ "$__moor_k" != "$__moor_l" ] && [ "$__moor_i" -lt 20 ]; do __moor_a="$__moor_a$__moor_l " __moor_k=$__moor_l __moor_l= __moor_i=$((__moor_i + 1)); read -r __moor_l <${list}; done`;
+  return `__moor_k= __moor_l= __moor_i=0; read -r __moor_k <${list}; read -r __moor_l <${list}; __moor_a="$__moor_a$__moor_k "; ${untilWhole(list)}`;
+}
+
+/** Reads a list whose last answers are in `__moor_k` and `__moor_l` until two of them agree; each is added to `__moor_a`. */
+export function untilWhole(list: string): string {
+  return `while [ "$__moor_k" != "$__moor_l" ] && [ "$__moor_i" -lt 20 ]; do __moor_a="$__moor_a$__moor_l " __moor_k=$__moor_l __moor_l= __moor_i=$((__moor_i + 1)); read -r __moor_l <${list}; done`;
 }
 
 /** For what follows a command in a shell that ends with it: shorter names are read sooner, and nobody's are in the way. */
-function shortNames(script: string): string {
+export function shortNames(script: string): string {
   return script.replaceAll("__moor_", "");
 }
 
@@ -480,7 +416,7 @@ function endFrame({ nonce, secret }: Ends): string {
 }
 
 /** `printf` with the end of a stream that is told nothing more. */
-function streamEndFrame({ nonce, secret }: Ends): string {
+export function streamEndFrame({ nonce, secret }: Ends): string {
   return `printf '\\000${nonce}${FRAME.end}${secret}\\000${nonce};'`;
 }
 
@@ -488,9 +424,7 @@ function streamEndFrame({ nonce, secret }: Ends): string {
 function earlyEndScript(call: CallScript): string {
   // Of our own scripts nobody asks what they left behind.
   const isAsked = call.reaper !== null && !call.sound;
-  // Outside of the group, in which the second output is another one, which any process may hold.
-  const holders = call.once ? `${holdersScript("$1", 1, 2)}; ` : "";
-  const look = isAsked ? `{ ${childrenScript(call.reaper)}; } 2>/dev/null; ${holders}` : "";
+  const look = isAsked ? `{ ${childrenScript(call.reaper)}; } 2>/dev/null; ` : "";
   const errors = call.separate ? `${streamEndFrame(call)} >&2; ` : "";
   // The user's own IFS may be anything.
   return shortNames(`__moor_e=$? __moor_a= __moor_h= IFS=' '; ${look}${errors}${endFrame(call)}`);
@@ -535,7 +469,7 @@ ${keepPlaceScript("bash", call.nonce)}
  * @param before the children that it had before, as a word
  * @param output and `errors`: the outputs' descriptors
  */
-function holdersScript(before: string, output: number, errors: number): string {
+export function holdersScript(before: string, output: number, errors: number): string {
   return `for __moor_p in $__moor_a; do case " ${before} " in *" $__moor_p "*) continue;; esac; for __moor_f in /proc/$__moor_p/fd/*; do if [ "$__moor_f" -ef /proc/$$/fd/${output} ] || [ "$__moor_f" -ef /proc/$$/fd/${errors} ]; then __moor_h="$__moor_h $__moor_p"; break; fi; done; done`;
 }
 
@@ -570,9 +504,7 @@ export function callScript(call: CallScript): CallText {
   const { shell, nonce, command, state } = call;
   const shellLine = typeof command === "string";
   const ending = call.dump && shellLine ? endingOf(call, command) : null;
-  const endsItself =
-    call.plain === true && shellLine && !ending && call.stdinBytes === null && !(call.once && call.sound);
-  const needsNoSubshell = call.ready || (call.once && endsItself);
+  const endsItself = call.plain === true && shellLine && !ending && call.stdinBytes === null && !call.once;
   const exported = assignments(shell, state.variables, isKeptVariable).join("; ");
   // In POSIX mode some functions cannot be defined, and an error ends the shell: it comes last.
   const posix = call.env.get("POSIXLY_CORRECT") ?? state.variables.get("POSIXLY_CORRECT");
@@ -605,9 +537,8 @@ export function callScript(call: CallScript): CallText {
   ].join("; ");
   const own = shell === "bash" ? "\\builtin " : "";
   const mark = `${own}printf ${frame(nonce, FRAME.begun)}`;
-  // No plain line can name a parameter by its number.
   const lastMark = call.once
-    ? `${own}printf ${frame(nonce, FRAME.before, "%s\\000%s")}${frame(nonce, FRAME.begun)} "$__moor_b" "$__moor_t"; ${endsItself ? `${own}set -- "$__moor_b"; ` : ""}${own}unset __moor_b __moor_t`
+    ? `${own}printf ${frame(nonce, FRAME.before, "%s\\000%s")}${frame(nonce, FRAME.begun)} "$__moor_b" "$__moor_t"; ${own}unset __moor_b __moor_t`
     : mark;
   const marks = call.separate ? `${mark}; { ${lastMark}; } >&2` : lastMark;
   // Without the last word, bash would have the command find the mark in `$_`.
@@ -628,7 +559,7 @@ exit $__moor_e
   const isFed = call.stdinBytes !== null && !call.once;
   const subshell = call.stdinBytes === null ? `( ${body}\n) </dev/null` : withInput;
   // One compound command here too: what follows a syntax error in an `eval` is parsed wrongly after it.
-  const text = needsNoSubshell
+  const text = call.ready
     ? `{ ${forget}${call.stdinBytes === null ? `exec </dev/null || exit; ${body}` : withInput}\n}`
     : `{ ${forget}${subshell}\n${endScript(call)}\n${isFed ? `${keepPlaceScript(shell, nonce)}\n` : ""}}`;
   return {
