@@ -101,9 +101,13 @@ class ShellEnvironment extends BaseEnvironment {
    * may have us inside, and marks its processes too, it is nobody else's.
    */
   readonly #markerName: string;
-  #users: WorkerPool;
-  #systems: WorkerPool;
+  readonly #users: WorkerPool;
+  readonly #systems: WorkerPool;
+  /** What commands need of us. */
+  readonly #host: RunnerHost;
   #facts: WorkerFacts | null = null;
+  /** Those of a session that has run nothing. */
+  #freshVariables: ShellState["variables"] | null = null;
   /** Told with the next result of a command: what a start or a request of our own met. */
   readonly #pendingNotes: string[] = [];
   #starting: Promise<void> | null = null;
@@ -132,6 +136,7 @@ class ShellEnvironment extends BaseEnvironment {
     this.#users = this.#makePool("user");
     this.#systems = this.#makePool("system");
     this.#outputStore = new OutputStore(options.stateDir);
+    this.#host = this.#makeHost();
     this.outputs = this.#outputStore;
     this.#system = new ResidentSystemShell({
       acquire: async () => (await this.#acquire("system")).worker,
@@ -469,10 +474,13 @@ class ShellEnvironment extends BaseEnvironment {
   async #freshState(): Promise<ShellState> {
     await this.start();
     const facts = this.#requireFacts();
-    const variables = new Map(loginDifference(facts.variables, facts.login));
-    const given = { ...UNATTENDED_VARIABLES, ...this.#options.env };
-    for (const [name, value] of Object.entries(given)) variables.set(name, toBytes(value));
-    return emptyState(toBytes(this.workspace), variables);
+    this.#freshVariables ??= new Map([
+      ...loginDifference(facts.variables, facts.login),
+      ...Object.entries({ ...UNATTENDED_VARIABLES, ...this.#options.env }).map(
+        ([name, value]) => [name, toBytes(value)] as const,
+      ),
+    ]);
+    return emptyState(toBytes(this.workspace), this.#freshVariables);
   }
 
   async #run(request: Omit<RunRequest, "home">): Promise<RunOutcome> {
@@ -489,7 +497,7 @@ class ShellEnvironment extends BaseEnvironment {
     }
   }
 
-  get #host(): RunnerHost {
+  #makeHost(): RunnerHost {
     return {
       pool: this.#users,
       outputs: this.#outputStore,
