@@ -1,7 +1,7 @@
 /**
  * Stands between the official client and the network. The client sends a command's request again after a 5xx or a
  * broken connection, which would run the command twice, and keeps all output in memory: here such a request is sent
- * once, and its output goes to whoever waits for it, as fast as they take it; the client sees the rest.
+ * once, and its output goes to whoever waits for it, as fast as they take it; the client is told the rest at the end.
  */
 import { AsyncLocalStorage } from "node:async_hooks";
 import { limits } from "../../src/limits.ts";
@@ -45,16 +45,17 @@ export function createClientFetch(
 ): ClientFetch {
   const taps = new AsyncLocalStorage<CommandTap>();
   const base = baseUrl?.replace(/\/+$/, "");
-  const send: typeof fetch = async (input, init) => {
+  const send: typeof fetch = (input, init) => {
     const address = String(input);
     const url = base === undefined ? address : address.replace(OFFICIAL_BASE, base);
     const tap = taps.getStore();
-    const isCommand = init?.method === "POST" && /\/cmd$/.test(new URL(url).pathname);
-    return tap && isCommand ? sendCommand(url, init, tap, answerTimeoutMs) : fetch(url, init);
+    const isCommand = tap && init?.method === "POST" && new URL(url).pathname.endsWith("/cmd");
+    return isCommand ? sendCommand(url, init, tap, answerTimeoutMs) : fetch(url, init);
   };
   return { fetch: send, tapped: (tap, request) => taps.run(tap, request) };
 }
 
+/** @returns once the command's end is known, what the client must see of the answer */
 async function sendCommand(
   url: string,
   init: RequestInit,
@@ -62,38 +63,51 @@ async function sendCommand(
   answerTimeoutMs: number,
 ): Promise<Response> {
   tap.mayHaveRun = true;
-  const silence = new AbortController();
-  const answered = setDeadline(answerTimeoutMs, () => silence.abort());
+  const cut = new AbortController();
+  const onAbort = (): void => cut.abort();
+  tap.abortSignal?.addEventListener("abort", onAbort, { once: true });
+  if (tap.abortSignal?.aborted) onAbort();
+  const forget = (): void => tap.abortSignal?.removeEventListener("abort", onAbort);
+  let isLate = false;
+  const answered = setDeadline(answerTimeoutMs, () => {
+    isLate = true;
+    cut.abort();
+  });
   let response: Response;
   try {
-    const signal = AbortSignal.any([silence.signal, ...(tap.abortSignal ? [tap.abortSignal] : [])]);
-    response = await fetch(url, { ...init, signal });
+    response = await fetch(url, { ...init, signal: cut.signal });
   } catch (error) {
+    forget();
     if (NEVER_SENT.has(causeCode(error))) tap.mayHaveRun = false;
-    throw giveUp(tap, silence.signal.aborted ? `no answer within ${answerTimeoutMs} ms` : textOf(error));
+    throw giveUp(tap, isLate ? `no answer within ${answerTimeoutMs} ms` : textOf(error));
   } finally {
     answered();
   }
   if (REFUSALS.has(response.status)) {
+    forget();
     tap.mayHaveRun = false;
     return response;
   }
   if (!response.ok || response.body === null) {
+    forget();
     await response.body?.cancel();
     throw giveUp(tap, `the server answered ${response.status}`);
   }
-  const onLost = (why: string): void => silence.abort(new Error(why));
-  const watch = (commandId: string): SilenceWatch =>
-    new SilenceWatch({
-      everyMs: answerTimeoutMs,
-      ask: () => askAfter(url, init, commandId, answerTimeoutMs),
-      onLost,
-    });
+  const onLost = (why: string): void => cut.abort(new Error(why));
   // Until its id is told there is nothing to ask after.
   const named = setDeadline(answerTimeoutMs, () => onLost(`no word on it within ${answerTimeoutMs} ms`));
-  const body = ReadableStream.from(controlLines(response.body, tap, watch, named));
+  const told = Promise.withResolvers<string>();
+  const onNamed = (commandId: string): SilenceWatch => {
+    named();
+    const ask = () => askAfter(url, init, commandId, answerTimeoutMs);
+    return new SilenceWatch({ everyMs: answerTimeoutMs, ask, onLost });
+  };
+  void follow(response.body, tap, onNamed, told.resolve).finally(() => {
+    named();
+    forget();
+  });
   // Some proxies add a charset, which the client takes for another type.
-  return new Response(body, { status: 200, headers: { "content-type": "application/x-ndjson" } });
+  return new Response(await told.promise, { headers: { "content-type": "application/x-ndjson" } });
 }
 
 /** @throws when the server does not answer, or answers what says nothing */
@@ -129,40 +143,54 @@ function causeCode(error: unknown): string {
 }
 
 /**
- * Hands output on and lets through what the client must see: the command as it began, as it ended, and what went wrong.
- * Other news are none that it knows. What is no such stream becomes an error line, which the client tells.
+ * Reads an answer to its end and hands output on. The client is told at once, as soon as it is known how the command
+ * ended: the command as it began and as it ended, or what went wrong. Other news are none that it knows. What is no such
+ * answer becomes an error line, which the client tells. Never rejects.
  *
- * @param onNamed called once, when the command's id is known or will never be
+ * @param onNamed called once, when the command's id is known
+ * @param onTold called with the lines for the client; later calls mean nothing
  */
-async function* controlLines(
+async function follow(
   body: ReadableStream<Uint8Array>,
   tap: CommandTap,
-  watch: (commandId: string) => SilenceWatch,
-  onNamed: () => void,
-): AsyncGenerator<Uint8Array> {
-  let watching: SilenceWatch | null = null;
-  try {
-    for await (const line of linesOf(body, () => watching)) {
-      const text = line.toString("utf8");
-      if (text.trim() === "") continue;
-      const value: unknown = JSON.parse(text);
-      const commandId = commandIdOf(value);
-      const isFirst = watching === null && commandId !== null;
-      if (isFirst) {
-        onNamed();
-        watching = watch(commandId);
-      }
-      const output = outputOf(value);
-      if (output) await tap.onData(output.stream, Buffer.from(output.data, "utf8"));
-      else if (isFirst || isTold(value)) yield Buffer.concat([line, Buffer.from("\n")]);
+  onNamed: (commandId: string) => SilenceWatch,
+  onTold: (lines: string) => void,
+): Promise<void> {
+  const reader = body.getReader();
+  const lines = new LineSplitter();
+  const command: { begun: string; watch: SilenceWatch | null } = { begun: "", watch: null };
+  const take = (line: string): void | Promise<void> => {
+    if (line.trim() === "") return;
+    const value: unknown = JSON.parse(line);
+    const output = outputOf(value);
+    if (output) return tap.onData(output.stream, Buffer.from(output.data, "utf8"));
+    const commandId = command.watch === null ? commandIdOf(value) : null;
+    if (commandId !== null) {
+      command.watch = onNamed(commandId);
+      command.begun = `${line}\n`;
+    } else if (isTold(value)) {
+      onTold(`${command.begun}${line}\n`);
     }
+  };
+  try {
+    for (;;) {
+      command.watch?.waits();
+      const { value: chunk, done } = await reader.read().finally(() => command.watch?.hears());
+      for (const line of done ? lines.end() : lines.push(chunk)) {
+        const held = take(line);
+        if (held) await held;
+      }
+      if (done) break;
+    }
+    onTold(command.begun);
   } catch (error) {
     tap.failure = textOf(error);
     const data = { code: "stream_broken", message: tap.failure };
-    yield Buffer.from(`${JSON.stringify({ stream: "error", data })}\n`);
+    onTold(`${command.begun}${JSON.stringify({ stream: "error", data })}\n`);
+    // Left in the middle, it would hold its connection; one that failed has none.
+    await reader.cancel().catch(() => {});
   } finally {
-    onNamed();
-    watching?.close();
+    command.watch?.close();
   }
 }
 
@@ -192,34 +220,29 @@ function outputOf(value: unknown): { readonly stream: "stdout" | "stderr"; reado
   return { stream, data };
 }
 
-async function* linesOf(
-  body: ReadableStream<Uint8Array>,
-  watching: () => SilenceWatch | null,
-): AsyncGenerator<Buffer> {
-  let parts: Buffer[] = [];
-  let bytes = 0;
-  const chunks = body.values();
-  const next = (): ReturnType<typeof chunks.next> => {
-    watching()?.waits();
-    return chunks.next().finally(() => watching()?.hears());
-  };
-  try {
-    for (let { value: chunk, done } = await next(); !done && chunk; { value: chunk, done } = await next()) {
-      let rest = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
-      for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
-        const line = Buffer.concat([...parts, rest.subarray(0, end)]);
-        parts = [];
-        bytes = 0;
-        if (line.length > 0) yield line;
-        rest = rest.subarray(end + 1);
-      }
-      bytes += rest.length;
-      if (bytes > limits.vercelLineMaxBytes) throw new Error("the server sends no lines");
-      if (rest.length > 0) parts.push(rest);
+/** Lines of an answer, without empty ones. */
+class LineSplitter {
+  #parts: Buffer[] = [];
+  #bytes = 0;
+
+  /** @throws when a line takes more than `limits.vercelLineMaxBytes` */
+  *push(chunk: Uint8Array): Generator<string> {
+    let rest = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+    for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
+      this.#parts.push(rest.subarray(0, end));
+      rest = rest.subarray(end + 1);
+      yield* this.end();
     }
-    if (bytes > 0) yield Buffer.concat(parts);
-  } finally {
-    // Left in the middle, it would hold its connection; one that failed has none.
-    await chunks.return?.().catch(() => {});
+    this.#bytes += rest.length;
+    if (this.#bytes > limits.vercelLineMaxBytes) throw new Error("the server sends no lines");
+    if (rest.length > 0) this.#parts.push(rest);
+  }
+
+  /** What is left when nothing follows. */
+  end(): readonly string[] {
+    const text = Buffer.concat(this.#parts).toString("utf8");
+    this.#parts = [];
+    this.#bytes = 0;
+    return text === "" ? [] : [text];
   }
 }
