@@ -38,7 +38,7 @@ export async function readRules(
     paths,
     async ({ path, content }) => {
       const bytes = await contentUpTo(content, RULES_MAX_BYTES);
-      if (bytes) texts.set(path, bytes.toString("utf8"));
+      if (bytes) texts.set(path, bytes.toString("latin1"));
     },
     options,
   );
@@ -50,11 +50,11 @@ export class IgnoreRules {
   readonly #rules = new Map<string, Ignore>();
   readonly #folders = new Map<string, boolean>();
 
-  /** @param files contents of the files with rules, by path */
+  /** @param files contents of the files with rules, one character for each byte, by path */
   constructor(files: ReadonlyMap<string, string>) {
     const exclude = files.get(EXCLUDE_FILE);
-    if (exclude !== undefined) this.#at("").add(exclude);
-    for (const [path, text] of files) if (path !== EXCLUDE_FILE) this.#at(parentOf(path)).add(text);
+    if (exclude !== undefined) this.#at("").add(rulesIn(exclude));
+    for (const [path, text] of files) if (path !== EXCLUDE_FILE) this.#at(parentOf(path)).add(rulesIn(text));
   }
 
   /** Whether the path, or a folder that it is in, is left out. git's own folder never is. */
@@ -93,10 +93,29 @@ export class IgnoreRules {
 
 /** What the rules say of the path itself; null when nothing, or only something of a folder that it is in. */
 function ownVerdict(rules: Ignore, path: string, isFolder: boolean): boolean | null {
-  const text = Buffer.from(path, "latin1").toString("utf8");
+  const text = inBytes(path);
   const { ignored, unignored } = rules.test(isFolder ? `${text}/` : text);
   if (unignored) return false;
   if (!ignored) return null;
   const parent = parentOf(text);
   return parent !== "" && rules.test(`${parent}/`).ignored ? null : true;
 }
+
+/** UTF-8's mark at the beginning of a file, as bytes. */
+const BYTE_ORDER_MARK = "\xef\xbb\xbf";
+
+/** Rules as git reads them from a text: it knows bytes alone, and strips a mark, a line's carriage return and spaces. */
+function rulesIn(text: string): readonly string[] {
+  const body = text.startsWith(BYTE_ORDER_MARK) ? text.slice(BYTE_ORDER_MARK.length) : text;
+  return body.split("\n").map((line) => inBytes(line.replace(/\r$/, "")));
+}
+
+/** Bytes beyond ASCII as characters that are nothing else: some would pass for spaces. */
+function inBytes(text: string): string {
+  return /[\x80-\xff]/.test(text)
+    ? text.replaceAll(/[\x80-\xff]/g, (byte) => String.fromCharCode(PRIVATE + byte.charCodeAt(0)))
+    : text;
+}
+
+/** Where Unicode has characters that are nobody's. */
+const PRIVATE = 0xf000;
