@@ -394,12 +394,15 @@ export function isMoorageError(error: unknown, code?: ErrorCode): error is Moora
   );
 }
 
-/** What the system says of a disk that takes no more. */
+/** What the system says of a disk that takes no more, and SQLite's code for it. */
 const FULL: ReadonlySet<unknown> = new Set(["ENOSPC", "EDQUOT"]);
+const SQLITE_FULL = 13;
+/** SQLite's codes for a file that cannot be written to, read or opened, or is damaged. */
+const SQLITE_UNUSABLE: ReadonlySet<number> = new Set([8, 10, 11, 14, 26]);
 
 /**
- * Passes a Moorage error through and wraps anything else as `fallback`, keeping it as the cause. A full disk of this
- * host is nobody's fault, whoever met it.
+ * Passes a Moorage error through and wraps anything else as `fallback`, keeping it as the cause. A disk of this host
+ * that is full, or that our records cannot be used on, is nobody's fault, whoever met it.
  */
 export function toMoorageError(
   error: unknown,
@@ -409,7 +412,18 @@ export function toMoorageError(
   if (isMoorageError(error)) return error;
   const text = error instanceof Error ? error.message : String(error);
   const message = action ? `${action}: ${text}` : text;
-  if (error instanceof Error && "code" in error && FULL.has(error.code)) {
+  // The lower byte is the code, the rest says more of it.
+  const sqlite = error instanceof Error && "errcode" in error ? Number(error.errcode) & 0xff : 0;
+  if (SQLITE_UNUSABLE.has(sqlite)) {
+    const suggestion =
+      "See whether the disk with Moorage's state folder is full, read-only or failing; MOORAGE_HOME names another folder.";
+    return new MoorageError("INVALID_CONFIG", `Cannot use our own records: ${message}`, {
+      suggestion,
+      cause: error,
+    });
+  }
+  const isFull = error instanceof Error && "code" in error && FULL.has(error.code);
+  if (isFull || sqlite === SQLITE_FULL) {
     const suggestion = "Free some space on this machine, where Moorage keeps its own records.";
     return new MoorageError("STORAGE_FULL", message, { suggestion, cause: error });
   }

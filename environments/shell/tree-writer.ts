@@ -37,6 +37,9 @@ const CHANGED = 96;
 const NO_BASE64 = 97;
 /** An archive that goes as a text in the script itself: a standard input costs more programs, and a turn of the line. */
 const INLINE_MAX_BYTES = 48 * 1024;
+/** Bytes of the longest path that Linux takes, with which the folder for staged files is named too. */
+const PATH_MAX_BYTES = 4095;
+const TOO_LONG = "its path is too long";
 
 export class ShellWriter implements TreeWriter {
   readonly #system: SystemShell;
@@ -57,6 +60,8 @@ export class ShellWriter implements TreeWriter {
   #sendBytes = SEND_FIRST_BYTES;
   /** Folders with something staged that must not get into place. */
   readonly #spoiled = new Set<string>();
+  /** Files that were not staged, since no program could name them. */
+  readonly #tooLong = new Set<string>();
   readonly #sending = new Set<Promise<void>>();
 
   /** @param hasFind whether the environment is known to have a find that tells everything */
@@ -68,7 +73,8 @@ export class ShellWriter implements TreeWriter {
   }
 
   stage(file: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> | undefined {
-    if (!this.#ended && Array.isArray(content) && file.size <= limits.treeBatchBytes) {
+    const isPlain = Array.isArray(content) && file.size <= limits.treeBatchBytes;
+    if (!this.#ended && isPlain && !this.#isTooLong(file.path)) {
       try {
         requireInside(file.path);
         return this.#add(file, content);
@@ -86,8 +92,10 @@ export class ShellWriter implements TreeWriter {
     this.#spoil(path);
   }
 
-  async finish(asked: TreeChanges): Promise<TreeOutcome> {
-    requireAllInside(asked);
+  async finish(wanted: TreeChanges): Promise<TreeOutcome> {
+    requireAllInside(wanted);
+    const tooLong = [...this.#tooLong, ...pathsIn(wanted).filter((path) => this.#isTooLong(path))];
+    const asked = tooLong.length === 0 ? wanted : this.#withoutTooLong(wanted);
     try {
       for (const { path, target } of asked.links ?? []) {
         if (this.#begun) this.#addFolder(parentOf(path));
@@ -117,13 +125,15 @@ export class ShellWriter implements TreeWriter {
         applied = await this.#apply(plan, "");
       }
       const { exitCode, stdout, stderr } = applied;
-      if (exitCode === UNPACK_FAILED) throw this.#unpackError(stderr);
-      if (exitCode !== 0) throw rootError(exitCode, "write", this.#root, stderr);
+      if (exitCode !== 0) throw this.#failure(exitCode, stderr);
       this.#ended = true;
       const { done, failed } = plan.telling?.read(stdout) ?? (await this.#look(plan));
       return {
         done,
-        failed: failed.map((each) => withReason(each, stderr)),
+        failed: [
+          ...failed.map((each) => withReason(each, stderr)),
+          ...tooLong.map((path) => ({ path, reason: TOO_LONG })),
+        ],
         ...(changed.size > 0 && { changed }),
       };
     } finally {
@@ -142,6 +152,22 @@ export class ShellWriter implements TreeWriter {
       // Where the place is gone so is what was staged, or the next writer removes it; what broke it is told already.
       if (!isMoorageError(error)) throw error;
     }
+  }
+
+  #isTooLong(path: string): boolean {
+    return path.length > PATH_MAX_BYTES - this.#stage.length - "././".length;
+  }
+
+  #withoutTooLong({ folders = [], links = [], ...rest }: TreeChanges): TreeChanges {
+    const fits = ({ path }: { readonly path: string }) => !this.#isTooLong(path);
+    return { ...rest, folders: folders.filter(fits), links: links.filter(fits) };
+  }
+
+  /** Reads a content to its end, so that whoever sends it goes on. */
+  async #leave({ path }: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
+    this.#tooLong.add(path);
+    this.#spoil(path);
+    for await (const _ of content);
   }
 
   #spoil(path: string): void {
@@ -165,7 +191,8 @@ s=${this.#stage}${make}`;
     if (this.#ended) throw new TypeError("The writer has ended");
     requireInside(file.path);
     try {
-      if (file.size > limits.treeBatchBytes) await this.#stageLarge(file, content);
+      if (this.#isTooLong(file.path)) await this.#leave(file, content);
+      else if (file.size > limits.treeBatchBytes) await this.#stageLarge(file, content);
       else {
         const chunks: Uint8Array[] = [];
         for await (const chunk of content) chunks.push(chunk);
@@ -216,7 +243,7 @@ s=${this.#stage}${make}`;
         `${this.#enter()}\ndd bs=1 count=${script.length} of="$s/${SCRIPT}" 2>/dev/null && . "./$s/${SCRIPT}"`,
         { stdin: Buffer.concat([script, ...part]), timeoutMs: limits.treeTimeoutMs },
       );
-      if (exitCode !== 0) throw rootError(exitCode, "write", this.#root, stderr);
+      if (exitCode !== 0) throw this.#failure(exitCode, stderr);
       part = [];
       partBytes = 0;
     };
@@ -269,17 +296,17 @@ s=${this.#stage}${make}`;
       stdin: archive,
       timeoutMs: limits.treeTimeoutMs,
     });
-    if (exitCode === UNPACK_FAILED) throw this.#unpackError(stderr);
-    if (exitCode !== 0) throw rootError(exitCode, "write", this.#root, stderr);
+    if (exitCode !== 0) throw this.#failure(exitCode, stderr);
     this.#isMade = true;
     this.#batch.recycle(archive);
   }
 
-  #unpackError(stderr: string): MoorageError {
-    if (/No space left|quota exceeded/.test(stderr)) {
+  /** @param stderr of the script, whose programs say when a disk is full; GNU tar calls it a write that came short */
+  #failure(exitCode: number, stderr: string): MoorageError {
+    if (/No space left|quota exceeded|Wrote only \d+ of/.test(stderr)) {
       return new MoorageError("STORAGE_FULL", `Cannot write into "${this.#root}": no space left`);
     }
-    return rootError(UNPACK_FAILED, "write", this.#root, stderr);
+    return rootError(exitCode, "write", this.#root, stderr);
   }
 
   #plan(changes: TreeChanges): Plan {
@@ -381,6 +408,10 @@ command -v base64 >/dev/null 2>&1 || exit ${NO_BASE64}
 printf %s '${archive.toString("base64")}' | base64 -d | ${extract(hasOwners)}`;
 }
 
+function pathsIn({ folders = [], links = [] }: TreeChanges): readonly string[] {
+  return [...folders, ...links].map(({ path }) => path);
+}
+
 function checkSize({ path, size }: Staged, bytes: number): void {
   if (bytes === size) return;
   throw new MoorageError("FILE_CHANGED", `Cannot write "${path}": ${bytes} of ${size} bytes came`);
@@ -392,6 +423,9 @@ function withReason(
   stderr: string,
 ): { readonly path: string; readonly reason: string } {
   const name = Buffer.from(path.slice(path.lastIndexOf("/") + 1), "latin1").toString("utf8");
-  const line = stderr.split("\n").find((each) => each.includes(name));
+  // A short name may be a part of any word.
+  const isNamed = (line: string) =>
+    ["/", "'"].some((before) => [":", "'"].some((after) => line.includes(before + name + after)));
+  const line = stderr.split("\n").find(isNamed);
   return { path, reason: line === undefined ? reason : `${reason}: ${line.trim()}` };
 }

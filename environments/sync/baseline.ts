@@ -252,7 +252,8 @@ export class Baseline implements Disposable {
       this.#database.exec("COMMIT");
       this.kept.word = word;
     } catch (error) {
-      this.#database.exec("ROLLBACK");
+      // Where the disk is full SQLite has done so itself.
+      if (this.#database.isTransaction) this.#database.exec("ROLLBACK");
       throw error;
     }
   }

@@ -1,6 +1,7 @@
 /** What a mirror never takes, whatever both sides hold: our own, git's, and what the host cannot hold beside another name. */
 import { lstatSync, realpathSync } from "node:fs";
-import { relative } from "node:path";
+import { isAbsolute, relative } from "node:path";
+import { MoorageError } from "../../src/errors.ts";
 import type { TreeEntry } from "../base.ts";
 import type { IgnoreRules } from "../tree/ignore-rules.ts";
 import { bytesOf, isUnder, showName } from "../tree/names.ts";
@@ -38,16 +39,49 @@ export function isGits(part: string): boolean {
   return /^(\.git[. ]*|git~\d+)$/.test(shown);
 }
 
-/** Our own folders inside the mirrored one, as they compare where case does not matter. */
+/** Our own folder inside the mirrored one, as it compares where case does not matter. */
 export function ownFolders(root: string, stateDir: string): readonly string[] {
-  let real = stateDir;
+  const inside = pathWithin(root, realState(stateDir));
+  return inside === null || inside === "" ? [] : [fold(bytesOf(inside))];
+}
+
+/**
+ * Sees to it that two folders of this machine can be mirrored: none is our own state, or in it, and none lies in the
+ * other, where each run would copy what the last one had copied.
+ *
+ * @param there null when it is none of this machine's
+ * @throws {MoorageError} PATH_DENIED, INVALID_ARGUMENTS
+ */
+export function requireApart(here: string, there: string | null, stateDir: string): void {
+  const state = realState(stateDir);
+  for (const root of [here, there]) {
+    if (root === null || pathWithin(state, root) === null) continue;
+    throw new MoorageError("PATH_DENIED", `Cannot mirror "${root}": it is a part of Moorage's own state`);
+  }
+  if (there === null || here === there) return;
+  if (pathWithin(here, there) === null && pathWithin(there, here) === null) return;
+  throw new MoorageError(
+    "INVALID_ARGUMENTS",
+    `Cannot mirror "${here}" and "${there}": one lies in the other`,
+    {
+      suggestion: "Choose two folders that lie side by side.",
+    },
+  );
+}
+
+function realState(stateDir: string): string {
   try {
-    real = realpathSync(stateDir);
+    return realpathSync(stateDir);
   } catch {
     // It is not there yet; its name is protected all the same.
+    return stateDir;
   }
-  const inside = relative(root, real);
-  return inside === "" || inside.startsWith("..") ? [] : [fold(bytesOf(inside))];
+}
+
+/** The path relative to the folder, empty for the folder itself; null when it is not in it. */
+function pathWithin(folder: string, path: string): string | null {
+  const inside = relative(folder, path);
+  return inside === ".." || inside.startsWith("../") || isAbsolute(inside) ? null : inside;
 }
 
 function fold(path: string): string {

@@ -11,7 +11,7 @@ import { EXCLUDE_FILE, hasRules, IgnoreRules, readRules, ruleFilesOf } from "../
 import { foldersOn, showName } from "../tree/names.ts";
 import { Baseline, baselineFile, type Kept } from "./baseline.ts";
 import { type Decision, type Direction, decide } from "./decide.ts";
-import { collisionsOf, hostIgnoresCase, isGits, judgeBy, ownFolders } from "./guards.ts";
+import { collisionsOf, hostIgnoresCase, isGits, judgeBy, ownFolders, requireApart } from "./guards.ts";
 import { type Side, View } from "./side.ts";
 import { keepConflicts, transfer } from "./transfer.ts";
 
@@ -67,7 +67,8 @@ interface Pair {
 /**
  * Runs one mirror. Two of the same pair wait for each other, whatever processes they are in.
  *
- * @throws {MoorageError} FILE_MISSING, NOT_A_DIRECTORY for the folder; ABORTED; ENVIRONMENT_*; what was done by then stays
+ * @throws {MoorageError} FILE_MISSING, NOT_A_DIRECTORY for the folder; PATH_DENIED, INVALID_ARGUMENTS for folders that
+ * cannot be mirrored; ABORTED; ENVIRONMENT_*; what was done by then stays
  */
 export async function mirror(
   hostFolder: string,
@@ -82,8 +83,12 @@ export async function mirror(
   const bound = abortSignal ? { abortSignal } : {};
   const here: Side = { tree: memory.tree, root: realRoot(hostFolder) };
   const there: Side = { tree: environment.tree, root: thereRoot };
-  const isHost = environment.info().exposedHostPaths.includes("/");
-  if (isHost && here.root === there.root) {
+  const { isolation, exposedHostPaths, sharedFolder } = environment.info();
+  // A container may have the host's powers, and its paths are its own all the same.
+  const isHost = isolation === "none" && exposedHostPaths.includes("/");
+  const onHost = isHost ? there.root : (sharedFolder ?? null);
+  requireApart(here.root, onHost, stateDir);
+  if (here.root === onHost) {
     return {
       pushed: [],
       pulled: [],
@@ -131,7 +136,8 @@ export async function mirror(
     for (const view of [hereView, thereView]) view.forget();
     [hereChanged, thereChanged] = [hereView.changed(hereScan), thereView.changed(thereScan)];
   }
-  const judge = judgeBy(rules, ownFolders(here.root, stateDir));
+  const own = [here.root, onHost].flatMap((root) => (root === null ? [] : ownFolders(root, stateDir)));
+  const judge = judgeBy(rules, own);
   hereView.take(hereScan, hereChanged, judge);
   thereView.take(thereScan, thereChanged, judge);
   if (isWhole) {

@@ -80,7 +80,7 @@ async function oneGo(
       skipped.set(path, "it grew beyond measure while it was read");
       return;
     }
-    const file = { path, size, mode: entry.mode & 0o777, modifiedAt: entry.modifiedAt };
+    const file = { path, size, mode: entry.mode & 0o777, modifiedAt: Math.max(0, entry.modifiedAt) };
     if (!bytes) return sendLong(file, packed.content);
     tell(size);
     sent.set(path, hash("sha256", bytes));
@@ -164,7 +164,7 @@ export async function keepConflicts(
   const writer = here.tree.writer(here.root);
   try {
     await there.tree.pack(there.root, files, async ({ path, size, content }) => {
-      const copy = `${path}.conflict-${(thereView.hashOf(path) ?? "").slice(0, 8)}`;
+      const copy = copyName(path, `.conflict-${(thereView.hashOf(path) ?? "").slice(0, 8)}`);
       const entry = thereView.entries.get(path);
       if (!CONFLICT.test(copy) || !entry || hasGrown(entry, size)) return;
       copies.push({ path, copy });
@@ -182,6 +182,22 @@ export async function keepConflicts(
   } finally {
     await writer.discard();
   }
+}
+
+/** Bytes of the longest name that file systems take. */
+const NAME_MAX_BYTES = 255;
+
+/** The path with the suffix, whose name is cut where there is no room for both, and not inside of a character. */
+function copyName(path: string, suffix: string): string {
+  const start = path.lastIndexOf("/") + 1;
+  let end = Math.min(path.length, start + NAME_MAX_BYTES - suffix.length);
+  if (end < path.length) while (end > start + 1 && isContinued(path, end)) end -= 1;
+  return path.slice(0, end) + suffix;
+}
+
+/** Whether the byte goes on a character of UTF-8. */
+function isContinued(path: string, at: number): boolean {
+  return (path.charCodeAt(at) & 0xc0) === 0x80;
 }
 
 function batchesOf(files: readonly TreeEntry[]): readonly (readonly TreeEntry[])[] {

@@ -35,6 +35,7 @@ import {
 
 const writeAt = promisify(write);
 const FULL: ReadonlySet<string> = new Set(["ENOSPC", "EDQUOT"]);
+const CLOSED: ReadonlySet<string> = new Set(["EROFS", "EACCES", "EPERM"]);
 
 export class HostWriter implements TreeWriter {
   readonly #folders: HostFolders;
@@ -53,11 +54,12 @@ export class HostWriter implements TreeWriter {
   async stage(file: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {
     if (this.#ended) throw new TypeError("The writer has ended");
     requireInside(file.path);
-    const name = `${this.#stageFolder()}/${this.#count++}`;
     const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
+    let name = "";
     let bytes = 0;
     let descriptor: number | null = null;
     try {
+      name = `${this.#stageFolder()}/${this.#count++}`;
       descriptor = openSync(this.#folders.at(name), flags, 0o600);
       for await (const chunk of content) {
         for (let at = 0; at < chunk.length; ) {
@@ -67,9 +69,7 @@ export class HostWriter implements TreeWriter {
         bytes += chunk.length;
       }
     } catch (error) {
-      if (!(error instanceof Error && "code" in error && FULL.has(String(error.code)))) throw error;
-      const message = `Cannot write into "${this.#folders.root}": no space left`;
-      throw new MoorageError("STORAGE_FULL", message, { cause: error });
+      throw this.#refusal(error);
     } finally {
       if (descriptor !== null) closeSync(descriptor);
     }
@@ -149,6 +149,16 @@ export class HostWriter implements TreeWriter {
     this.#stage = `${STAGE_PREFIX}${Buffer.from(ownerLabel()).toString("hex")}-${randomBytes(8).toString("hex")}`;
     mkdirSync(this.#folders.at(this.#stage), { mode: 0o700 });
     return this.#stage;
+  }
+
+  /** A disk that is full, and a folder that takes nothing, are told as what they are. */
+  #refusal(error: unknown): unknown {
+    const code = error instanceof Error && "code" in error ? String(error.code) : "";
+    const action = `Cannot write into "${this.#folders.root}"`;
+    if (FULL.has(code)) return new MoorageError("STORAGE_FULL", `${action}: no space left`, { cause: error });
+    if (!CLOSED.has(code)) return error;
+    const reason = code === "EROFS" ? "read-only file system" : "permission denied";
+    return new MoorageError("FILE_PERMISSION", `${action}: ${reason}`, { cause: error });
   }
 
   #attempt(path: string, step: () => void): void {

@@ -305,8 +305,9 @@ function hasCode(error: unknown, codes: readonly string[]): boolean {
   return error instanceof Error && "code" in error && codes.includes(String(error.code));
 }
 
+/** Also what no file system here could hold. */
 function isGone(error: unknown): boolean {
-  return hasCode(error, ["ENOENT", "ENOTDIR", "ELOOP"]);
+  return hasCode(error, ["ENOENT", "ENOTDIR", "ELOOP", "ENAMETOOLONG", "EILSEQ", "EINVAL"]);
 }
 
 function isRefused(error: unknown): boolean {

@@ -21,6 +21,7 @@ import type { BaseEnvironment, EnvironmentTree } from "../../../environments/bas
 import { createLocalEnvironment } from "../../../environments/local/index.ts";
 import { Baseline } from "../../../environments/sync/baseline.ts";
 import { mirror, type SyncOptions, type SyncReport } from "../../../environments/sync/mirror.ts";
+import { toMoorageError } from "../../../src/errors.ts";
 import { slowUnless } from "../../slow.ts";
 import { ODD_NAMES } from "../tree/cases.ts";
 import { picture, write } from "../tree/picture.ts";
@@ -298,6 +299,60 @@ for (const shell of ["bash", "sh"] as const) {
       expect(readdirSync(f.host).sort()).toEqual([".github", "a"]);
     });
 
+    it("one path that no program can name, or a time before 1970, keeps nothing else from being mirrored", async () => {
+      await using f = fixture(shell);
+      write(join(f.host, "old"), "old");
+      spawnSync("touch", ["-d", "1960-01-01", join(f.host, "old")]);
+      // Longer than a path may be: each folder is entered from the one above.
+      const name = "d".repeat(200);
+      spawnSync("sh", ["-c", 'for i in $(seq 21); do mkdir "$0" && cd "$0" || exit 1; done', name], {
+        cwd: f.host,
+      });
+      const { pushed, skipped } = await f.sync();
+      expect(pushed).toContain("old");
+      expect(skipped.length).toBeGreaterThan(0);
+      for (const { path, reason } of skipped) {
+        expect(reason).toBe("its path is too long");
+        expect(path.length).toBeGreaterThan(4_000);
+      }
+      expect(readFileSync(join(f.remote, "old"), "utf8")).toBe("old");
+      expect((await f.sync()).pushed).toEqual([]);
+      writeFileSync(join(f.remote, "back"), "1");
+      spawnSync("touch", ["-d", "1960-01-01", join(f.remote, "back")]);
+      expect((await f.sync()).pulled).toEqual(["back"]);
+    });
+
+    it("keeps both versions of a file whose name has no room for more, as far as the name goes", async () => {
+      await using f = fixture(shell);
+      const name = "é".repeat(127);
+      write(join(f.host, name), "1");
+      await f.sync();
+      writeFileSync(join(f.host, name), "here");
+      writeFileSync(join(f.remote, name), "there");
+      const { conflicts } = await f.sync();
+      const copy = `${"é".repeat(118)}.conflict-${createHash("sha256").update("there").digest("hex").slice(0, 8)}`;
+      expect(conflicts).toEqual([{ path: name, copy }]);
+      expect(readFileSync(join(f.host, copy), "utf8")).toBe("there");
+    });
+
+    it("refuses folders of which one lies in the other, and our own state, also under a name with dots", async () => {
+      await using f = fixture(shell);
+      const stateDir = join(dirname(f.host), "state");
+      const refused = (host: string) => mirror(host, f.environment, { direction: "both", stateDir });
+      mkdirSync(join(f.remote, "inner"));
+      await expect(refused(join(f.remote, "inner"))).rejects.toMatchObject({ code: "INVALID_ARGUMENTS" });
+      await expect(refused(dirname(f.host))).rejects.toMatchObject({ code: "INVALID_ARGUMENTS" });
+      mkdirSync(join(stateDir, "sync"), { recursive: true });
+      await expect(refused(stateDir)).rejects.toMatchObject({ code: "PATH_DENIED" });
+      await expect(refused(join(stateDir, "sync"))).rejects.toMatchObject({ code: "PATH_DENIED" });
+      write(join(f.host, "..state/secret"), "1");
+      write(join(f.remote, "own/secret"), "1");
+      expect(await f.sync("both", { stateDir: join(f.host, "..state") })).toMatchObject({ pushed: [] });
+      rmSync(join(f.host, "..state"), { recursive: true });
+      rmSync(join(f.host, "own"), { recursive: true });
+      expect(await f.sync("both", { stateDir: join(f.remote, "own") })).toEqual(nothing);
+    });
+
     it("does not let an environment fill the disk with a file that was small when it was looked at", async () => {
       await using f = fixture(shell);
       for (const name of ["a", "b"]) write(join(f.remote, name), name);
@@ -348,6 +403,39 @@ it("mirror() onto a full disk says so, and leaves what was there", async ({ skip
     expect(picture(small, 0o777)).toEqual({ a: "file 644 1" });
     rmSync(join(f.remote, "b"));
     expect((await pull()).pulled).toEqual(["a"]);
+  } finally {
+    spawnSync("umount", ["--lazy", small]);
+  }
+});
+
+it("mirror() says of a folder that takes nothing, or a full disk beneath the records, what it is", async ({
+  skip,
+}) => {
+  await using f = fixture();
+  const small = join(f.host, "small");
+  mkdirSync(small);
+  const mount = (options: string) =>
+    spawnSync("mount", ["-t", "tmpfs", "-o", options, "tmpfs", small], { encoding: "utf8" });
+  const mounted = mount("ro");
+  if (mounted.status !== 0) skip(`no disk can be made here: ${mounted.stderr}`);
+  try {
+    const stateDir = join(base, `s${count}`);
+    write(join(f.remote, "a"), "1");
+    await expect(mirror(small, f.environment, { direction: "pull", stateDir })).rejects.toMatchObject({
+      code: "FILE_PERMISSION",
+    });
+    spawnSync("umount", ["--lazy", small]);
+    mount("size=64k");
+    for (let index = 0; index < 2_000; index += 1)
+      write(join(f.remote, `file-with-a-long-name-${index}`), "1");
+    mkdirSync(join(f.remote, "host"));
+    const target = join(dirname(f.host), "target");
+    mkdirSync(target);
+    const failure = await mirror(target, f.environment, { direction: "pull", stateDir: small }).catch(
+      (error: unknown) => error,
+    );
+    expect(toMoorageError(failure)).toMatchObject({ code: "STORAGE_FULL" });
+    expect(readdirSync(target)).toEqual([]);
   } finally {
     spawnSync("umount", ["--lazy", small]);
   }
