@@ -8,15 +8,20 @@ export function bytesOf(text: string): string {
   return Buffer.from(text, "utf8").toString("latin1");
 }
 
-/** A path of a tree as text for people: UTF-8 where it is, else its odd bytes and control characters escaped. */
+/**
+ * A path of a tree as text for people: UTF-8 where it is, else its odd bytes escaped; so is what would move a
+ * terminal's cursor or turn its text.
+ */
 export function showName(path: string): string {
   if (PLAIN.test(path)) return path;
   const text = Buffer.from(path, "latin1").toString("utf8");
   const shown = bytesOf(text) === path ? text : path.replaceAll(/[\x80-\xff]/g, escapeByte);
-  return shown.replaceAll(/[\x00-\x1f\x7f]/g, escapeByte);
+  return shown.replaceAll(UNSEEN, (character) => bytesOf(character).replaceAll(/[\x00-\xff]/g, escapeByte));
 }
 
 const PLAIN = /^[\x20-\x7e]*$/;
+/** Control characters, line separators and marks of direction, which terminals act upon. */
+const UNSEEN = /[\p{Cc}\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
 
 /** A path of a tree as UTF-8 text, or null when it is none. */
 export function textOf(path: string): string | null {

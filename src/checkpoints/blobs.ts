@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { join } from "node:path";
 import type { DatabaseSync, StatementSync } from "node:sqlite";
 import cacache from "cacache";
-import { MoorageError } from "../errors.ts";
+import { MoorageError, toMoorageError } from "../errors.ts";
 
 /** Contents that share a pack, bytes. */
 const PACK_BYTES = 2 * 1024 * 1024;
@@ -75,7 +75,7 @@ export class Blobs {
         !(
           error instanceof Error &&
           "code" in error &&
-          /^(ENOENT|EINTEGRITY|EBADSIZE)$/.test(String(error.code))
+          /^(ENOENT|EINTEGRITY|EBADSIZE|EISDIR|ENOTDIR|ELOOP)$/.test(String(error.code))
         )
       )
         throw error;
@@ -83,7 +83,12 @@ export class Blobs {
       return null;
     }
     const content = this.#lastPack.bytes.subarray(row.start, row.start + row.length);
-    return hashOf(content) === hash ? content : null;
+    if (hashOf(content) === hash) return content;
+    // The index is wrong about it.
+    this.#losses += 1;
+    this.#database.prepare("DELETE FROM blobs WHERE hash = ?").run(hash);
+    this.#database.exec("DELETE FROM memories");
+    return null;
   }
 
   /** Bytes of all packs. */
@@ -127,7 +132,12 @@ export class Blobs {
   /** Writes a pack's file. */
   async putPack(bytes: Buffer): Promise<string> {
     const integrity = `sha512-${createHash("sha512").update(bytes).digest("base64")}`;
-    await cacache.put(this.#folder, integrity, bytes, { algorithms: ["sha512"] });
+    try {
+      await cacache.put(this.#folder, integrity, bytes, { algorithms: ["sha512"] });
+    } catch (error) {
+      // Said here: whoever reads the workspace at the time would pass for the one that failed.
+      throw toMoorageError(error, "CHECKPOINT_FAILED", "Cannot store contents of a checkpoint");
+    }
     this.#seen.add(integrity);
     return integrity;
   }
@@ -138,7 +148,8 @@ export class Blobs {
       "INSERT INTO packs (integrity, bytes, created_at) VALUES (?, ?, ?) ON CONFLICT (integrity) DO UPDATE SET created_at = excluded.created_at RETURNING id",
     );
     const addBlob = this.#database.prepare(
-      "INSERT INTO blobs (hash, pack, start, length) VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO NOTHING",
+      `INSERT INTO blobs (hash, pack, start, length) VALUES (?, ?, ?, ?)
+       ON CONFLICT (hash) DO UPDATE SET pack = excluded.pack, start = excluded.start, length = excluded.length`,
     );
     const ids = new Map<string, number>();
     for (const { hash, integrity, offset, length, packBytes } of placed) {

@@ -1,14 +1,15 @@
 /** Checkpoints of the workspaces of one runtime: taken, listed, compared and restored. */
 import type { BaseEnvironment } from "../../environments/base.ts";
-import { byPath, isUnder, showName } from "../../environments/tree/names.ts";
+import { byPath, showName } from "../../environments/tree/names.ts";
 import { isMoorageError, MoorageError } from "../errors.ts";
 import { limits } from "../limits.ts";
+import { askedPath } from "./asked-path.ts";
 import { type Moment, momentOf } from "./moment.ts";
 import { planRestore, type RestorePlan } from "./plan.ts";
 import { applyPlan } from "./restore.ts";
 import type { PathState, Skipped } from "./states.ts";
 import type { CheckpointInfo, CheckpointStore, ScanMemory, StoredCheckpoint } from "./store.ts";
-import { findPlace, type Place, relativeTo, type TakenTree, takeFiles, takeTree } from "./take.ts";
+import { findPlace, type Place, type TakenTree, takeFiles, takeTree } from "./take.ts";
 
 export interface CheckpointSettings {
   /**
@@ -65,6 +66,7 @@ export class Checkpoints implements AsyncDisposable {
   readonly #stateDir: string;
   readonly #settings: CheckpointSettings;
   #store: Promise<CheckpointStore> | null = null;
+  #opened: CheckpointStore | null = null;
   readonly #places = new WeakMap<BaseEnvironment, Promise<Place>>();
   readonly #memories = new Map<string, { readonly losses: number; readonly taken: TakenTree }>();
   /** Until when a place goes without checkpoints of its tree. */
@@ -93,12 +95,15 @@ export class Checkpoints implements AsyncDisposable {
       readonly onlyOutside?: boolean;
     },
   ): Promise<TakenCheckpoint | null> {
-    const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
-    const taken = await once(() => takeFiles(store, environment, place, paths, { ...call, ...this.#cap() }));
-    if (call.onlyOutside && taken.states.size === 0) return null;
-    const checkpoint = entered(taken.checkpoint);
-    this.#pruneSoon(store);
-    return { id: checkpoint.id, note: noteOn(checkpoint.skipped), finish: async () => {} };
+    return this.#healed(environment, async (store, place) => {
+      const taken = await once(() =>
+        takeFiles(store, environment, place, paths, { ...call, ...this.#cap() }),
+      );
+      if (call.onlyOutside && taken.states.size === 0) return null;
+      const checkpoint = entered(taken.checkpoint);
+      this.#pruneSoon(store);
+      return { id: checkpoint.id, note: noteOn(checkpoint.skipped), finish: async () => {} };
+    });
   }
 
   /** Before a call that may write anywhere in the workspace. Null while the place rests after a budget was passed. */
@@ -106,41 +111,43 @@ export class Checkpoints implements AsyncDisposable {
     environment: BaseEnvironment,
     call: { readonly reason: string; readonly callId: string },
   ): Promise<TakenCheckpoint | null> {
-    const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
-    const rest = this.#resting.get(place.key) ?? 0;
-    if (performance.now() < rest) return null;
-    const budgetMs = this.#settings.budgetMs ?? limits.checkpointBudgetMs;
-    try {
-      const taken = await this.#tree(store, environment, place, { ...call, budgetMs });
-      if (!taken.inTime) this.#rest(place);
-      const checkpoint = entered(taken.checkpoint);
-      const before = new Set(taken.entries.map(({ path }) => path));
-      return {
-        id: checkpoint.id,
-        note: noteOn(checkpoint.skipped),
-        finish: async () => {
-          const { entries } = await environment.tree.scan(place.root, { timeoutMs: budgetMs });
-          store.addMade(
-            checkpoint.seq,
-            entries.map(({ path }) => path).filter((path) => !before.has(path)),
-          );
-        },
-      };
-    } catch (error) {
-      if (!isMoorageError(error, "TOOL_TIMEOUT")) throw error;
-      this.#rest(place);
-      throw new MoorageError(
-        "CHECKPOINT_FAILED",
-        `Looking at the workspace took more than ${budgetMs} ms; commands go without a checkpoint for ${limits.checkpointBackOffMs / 1000} s`,
-        { cause: error },
-      );
-    }
+    return this.#healed(environment, async (store, place) => {
+      const rest = this.#resting.get(place.key) ?? 0;
+      if (performance.now() < rest) return null;
+      const budgetMs = this.#settings.budgetMs ?? limits.checkpointBudgetMs;
+      try {
+        const taken = await this.#tree(store, environment, place, { ...call, budgetMs });
+        if (!taken.inTime) this.#rest(place);
+        const checkpoint = entered(taken.checkpoint);
+        const before = new Set(taken.entries.map(({ path }) => path));
+        return {
+          id: checkpoint.id,
+          note: noteOn(checkpoint.skipped),
+          finish: async () => {
+            const { entries } = await environment.tree.scan(place.root, { timeoutMs: budgetMs });
+            store.addMade(
+              checkpoint.seq,
+              entries.map(({ path }) => path).filter((path) => !before.has(path)),
+            );
+          },
+        };
+      } catch (error) {
+        if (!isMoorageError(error, "TOOL_TIMEOUT")) throw error;
+        this.#rest(place);
+        throw new MoorageError(
+          "CHECKPOINT_FAILED",
+          `Looking at the workspace took more than ${budgetMs} ms; commands go without a checkpoint for ${limits.checkpointBackOffMs / 1000} s`,
+          { cause: error },
+        );
+      }
+    });
   }
 
   /** By hand: the whole workspace, without a time budget. */
   async create(environment: BaseEnvironment, reason = "by hand"): Promise<CheckpointInfo> {
-    const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
-    return withoutStore(entered((await this.#tree(store, environment, place, { reason })).checkpoint));
+    return this.#healed(environment, async (store, place) =>
+      withoutStore(entered((await this.#tree(store, environment, place, { reason })).checkpoint)),
+    );
   }
 
   /** Newest first. @param environment only those of its workspace */
@@ -288,25 +295,7 @@ export class Checkpoints implements AsyncDisposable {
     environment: BaseEnvironment,
     { paths, removeOthers = false, isElsewhere }: RestoreOptions & { readonly isElsewhere: boolean },
   ): RestorePlan {
-    const asked = paths?.map((path) => {
-      const absolute = path.startsWith("/") ? path : `${place.root}/${path}`;
-      const parts = absolute.split("/").filter((part) => part !== "" && part !== ".");
-      if (parts.includes(".."))
-        throw new MoorageError("INVALID_ARGUMENTS", `Cannot restore "${path}": ".." in a path`);
-      const plain = `/${parts.join("/")}`;
-      // The workspace may be named through a link.
-      const real =
-        plain === environment.workspace
-          ? place.root
-          : plain.replace(`${environment.workspace}/`, `${place.root}/`);
-      const asked = real === place.root ? "" : relativeTo(place, real);
-      if (asked !== "" && !isKnown(asked, moment, present)) {
-        throw new MoorageError("INVALID_ARGUMENTS", `The checkpoint knows nothing of "${path}"`, {
-          suggestion: "`moor checkpoints show` lists its paths; they are relative to the workspace.",
-        });
-      }
-      return asked;
-    });
+    const asked = paths?.map((path) => askedPath(path, moment, present, place, environment));
     return planRestore(moment, present, { ...(asked && { paths: asked }), removeOthers, isElsewhere });
   }
 
@@ -366,11 +355,36 @@ export class Checkpoints implements AsyncDisposable {
     // Loaded on first need: most commands take no checkpoint.
     this.#store ??= import("./store.ts")
       .then(({ CheckpointStore }) => CheckpointStore.open(this.#stateDir))
+      .then((store) => {
+        this.#opened = store;
+        return store;
+      })
       .catch((error: unknown) => {
         this.#store = null;
         throw error;
       });
     return this.#store;
+  }
+
+  /** Takes a checkpoint. Where the index turns out to be damaged a new one is begun: it would keep all others from being taken. */
+  async #healed<Value>(
+    environment: BaseEnvironment,
+    take: (store: CheckpointStore, place: Place) => Promise<Value>,
+  ): Promise<Value> {
+    const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
+    const { CheckpointStore, isDamaged } = await import("./store.ts");
+    try {
+      return await take(store, place);
+    } catch (error) {
+      if (!isDamaged(error)) throw error;
+      if (this.#opened === store) {
+        store[Symbol.dispose]();
+        this.#store = null;
+        this.#memories.clear();
+      }
+      CheckpointStore.heal(this.#stateDir);
+      return take(await this.#open(), place);
+    }
   }
 
   #place(environment: BaseEnvironment): Promise<Place> {
@@ -419,13 +433,6 @@ async function once<Value>(take: () => Promise<Value>): Promise<Value> {
 
 function isGone(error: unknown): boolean {
   return isMoorageError(error, "INTERNAL") && /contents are gone/.test(error.message);
-}
-
-/** Whether a moment can say what was, or was not, at a path or in it. */
-function isKnown(path: string, moment: Moment, present: ReadonlyMap<string, PathState>): boolean {
-  const knows = (paths: ReadonlyMap<string, unknown>) =>
-    paths.has(path) || [...paths.keys()].some((each) => isUnder(each, path));
-  return knows(moment.states) || knows(moment.foreign) || (moment.whole && knows(present));
 }
 
 /** A checkpoint that was asked for by a reason. */

@@ -56,7 +56,10 @@ function comparePath(name: string, before: SideOf, after: SideOf): string[] {
     before.state?.kind === "file" && after.state?.kind === "file" && before.state.hash === after.state.hash;
   if (!hasFile || isSame) return lines;
   const [old, recent] = [textFor(before), textFor(after)];
-  if (old === null || recent === null) return [...lines, `${name}: binary or large contents differ\n`];
+  // Two contents that are no UTF-8 may differ and read alike.
+  const isOneText = old === recent && before.state?.kind === after.state?.kind;
+  if (old === null || recent === null || isOneText)
+    return [...lines, `${name}: binary or large contents differ\n`];
   const from = before.state?.kind === "file" ? `a/${name}` : "/dev/null";
   const to = after.state?.kind === "file" ? `b/${name}` : "/dev/null";
   const patch = createTwoFilesPatch(from, to, old, recent, undefined, undefined, { timeout: 2_000 });

@@ -7,7 +7,7 @@ import { existsSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { z } from "zod";
-import { MoorageError } from "../errors.ts";
+import { isMoorageError, MoorageError } from "../errors.ts";
 import { ensureStateDir } from "../paths.ts";
 import { Blobs, type BlobWriter, hashOf } from "./blobs.ts";
 import {
@@ -69,6 +69,9 @@ export interface NewCheckpoint {
 /** What the last scan of a place knew, so that the next one hashes only what changed. */
 export type ScanMemory = ReadonlyMap<string, { readonly stamp: string; readonly hash: string }>;
 
+const INDEX = "index.sqlite";
+/** SQLite's codes for a file that is damaged, or no database. */
+const DAMAGED: ReadonlySet<number> = new Set([11, 26]);
 const BUSY_MS = 30_000;
 const HOLD_MS = 3600_000;
 const ID = /^cp-[0-9a-f]{12}$/;
@@ -105,17 +108,26 @@ export class CheckpointStore implements Disposable {
   /** Opens the store in a state folder. An index that is damaged is put aside, and a new one begun. */
   static async open(stateDir: string): Promise<CheckpointStore> {
     const folder = await ensureStateDir(join(stateDir, "checkpoints"));
-    const file = join(folder, "index.sqlite");
+    const file = join(folder, INDEX);
     try {
       return new CheckpointStore(openDatabase(file), folder);
     } catch (error) {
-      if (!(error instanceof Error && /malformed|not a database|corrupt/i.test(error.message))) throw error;
-      const aside = `${file}.damaged-${Date.now()}`;
-      if (existsSync(file)) renameSync(file, aside);
-      for (const suffix of ["-wal", "-shm"]) rmSync(`${file}${suffix}`, { force: true });
-      process.emitWarning(`The index of checkpoints was damaged; it is now "${aside}"`, "MoorageWarning");
+      if (!isDamaged(error)) throw error;
+      putAside(file);
       return new CheckpointStore(openDatabase(file), folder);
     }
+  }
+
+  /** Puts the index aside when it is damaged, which shows late where the damage is in the middle. Idempotent. */
+  static heal(stateDir: string): void {
+    const file = join(stateDir, "checkpoints", INDEX);
+    try {
+      using database = openDatabase(file);
+      if (database.prepare("PRAGMA quick_check(1)").get()?.quick_check === "ok") return;
+    } catch (error) {
+      if (!isDamaged(error)) throw error;
+    }
+    putAside(file);
   }
 
   [Symbol.dispose](): void {
@@ -130,8 +142,9 @@ export class CheckpointStore implements Disposable {
     const hashes = new Set(hashesIn(checkpoint.states.values()));
     const seq = this.#transaction(() => {
       contents.commit();
-      let manifest = this.#database.prepare("SELECT id FROM manifests WHERE digest = ?").get(digest)?.id;
-      if (manifest === undefined) {
+      const known = this.#database.prepare("SELECT id, data FROM manifests WHERE digest = ?").get(digest);
+      let manifest = known?.id;
+      if (known === undefined || !isIntact(known.data, digest)) {
         const missing = this.blobs.unknown(hashes);
         if (missing.length > 0) {
           throw new MoorageError(
@@ -140,7 +153,10 @@ export class CheckpointStore implements Disposable {
           );
         }
         manifest = this.#database
-          .prepare("INSERT INTO manifests (digest, paths, data) VALUES (?, ?, ?) RETURNING id")
+          .prepare(
+            `INSERT INTO manifests (digest, paths, data) VALUES (?, ?, ?)
+             ON CONFLICT (digest) DO UPDATE SET data = excluded.data RETURNING id`,
+          )
           .get(digest, checkpoint.states.size, squeeze(text))?.id;
       }
       const { place, scope, reason, callId, origin, skipped } = checkpoint;
@@ -208,7 +224,14 @@ export class CheckpointStore implements Disposable {
       place === undefined
         ? this.#database.prepare(`${SELECT} ORDER BY seq DESC`).all()
         : this.#database.prepare(`${SELECT} WHERE place = ? ORDER BY seq DESC`).all(place);
-    return rows.map(toCheckpoint);
+    return rows.flatMap((row) => {
+      try {
+        return toCheckpoint(row);
+      } catch {
+        // A row that is damaged is no checkpoint any more, and hides none of the others.
+        return [];
+      }
+    });
   }
 
   /** The checkpoint and those of its place that came after it, oldest first. */
@@ -239,7 +262,14 @@ export class CheckpointStore implements Disposable {
     if (!(row?.data instanceof Uint8Array)) {
       throw new MoorageError("INTERNAL", "Cannot read a checkpoint: its list of files is gone");
     }
-    return decodeStates(unsqueeze(row.data));
+    try {
+      return decodeStates(unsqueeze(row.data));
+    } catch (error) {
+      throw new MoorageError("CHECKPOINT_FAILED", "Cannot read a checkpoint: its list of files is damaged", {
+        suggestion: "Choose a checkpoint that was taken later.",
+        cause: error,
+      });
+    }
   }
 
   remember(place: string, scan: ScanMemory): void {
@@ -254,8 +284,13 @@ export class CheckpointStore implements Disposable {
   recall(place: string): ScanMemory {
     const row = this.#database.prepare("SELECT data FROM memories WHERE place = ?").get(place);
     if (!(row?.data instanceof Uint8Array)) return new Map();
-    const lines = memory.parse(JSON.parse(unsqueeze(row.data)));
-    return new Map(lines.map(([path, stamp, hash]) => [path, { stamp, hash }]));
+    try {
+      const lines = memory.parse(JSON.parse(unsqueeze(row.data)));
+      return new Map(lines.map(([path, stamp, hash]) => [path, { stamp, hash }]));
+    } catch {
+      // Damaged: then everything is looked at.
+      return new Map();
+    }
   }
 
   /**
@@ -299,6 +334,7 @@ export class CheckpointStore implements Disposable {
     held: ReadonlySet<number>,
     maxBytes: number,
   ): readonly string[] {
+    const unreadable = new Set<number>();
     const packs = this.blobs.packs();
     const packOf = new Map(this.blobs.list().map(({ hash, pack }) => [hash, pack]));
     // Packs needed by each manifest, and how many manifests that stay need each pack.
@@ -308,12 +344,12 @@ export class CheckpointStore implements Disposable {
     for (const { manifest } of all) {
       manifests.set(manifest, (manifests.get(manifest) ?? 0) + 1);
       if (needs.has(manifest)) continue;
-      const used = new Set(
-        [...hashesIn(this.states({ manifest }).values())].flatMap((hash) => packOf.get(hash) ?? []),
-      );
+      const used = new Set(this.#hashesOf(manifest, unreadable).flatMap((hash) => packOf.get(hash) ?? []));
       needs.set(manifest, used);
       for (const pack of used) users.set(pack, (users.get(pack) ?? 0) + 1);
     }
+    // Nobody can restore what cannot be read.
+    for (const { seq, manifest } of all) if (unreadable.has(manifest)) doomed.add(seq);
     let total = this.totalBytes;
     for (const [pack, { bytes }] of packs) if (!users.has(pack)) total -= bytes;
     const drop = ({ manifest }: StoredCheckpoint): void => {
@@ -346,6 +382,17 @@ export class CheckpointStore implements Disposable {
     return unused.map(([, { integrity }]) => integrity);
   }
 
+  /** @param unreadable gets the manifest when its list is damaged */
+  #hashesOf(manifest: number, unreadable: Set<number>): readonly string[] {
+    try {
+      return [...hashesIn(this.states({ manifest }).values())];
+    } catch (error) {
+      if (!isMoorageError(error)) throw error;
+      unreadable.add(manifest);
+      return [];
+    }
+  }
+
   /** What somebody is restoring from. */
   #held(): ReadonlySet<number> {
     this.#database.prepare("DELETE FROM holds WHERE until < ?").run(Date.now());
@@ -374,7 +421,8 @@ export class CheckpointStore implements Disposable {
       this.#database.exec("COMMIT");
       return value;
     } catch (error) {
-      this.#database.exec("ROLLBACK");
+      // Where the disk is full SQLite has done so itself.
+      if (this.#database.isTransaction) this.#database.exec("ROLLBACK");
       throw error;
     }
   }
@@ -383,13 +431,48 @@ export class CheckpointStore implements Disposable {
 const SELECT =
   "SELECT checkpoints.*, manifests.paths AS paths FROM checkpoints JOIN manifests ON manifests.id = checkpoints.manifest";
 
+/** Whether a list of files is what it was stored as. */
+function isIntact(data: unknown, digest: string): boolean {
+  try {
+    return data instanceof Uint8Array && hashOf(Buffer.from(unsqueeze(data))) === digest;
+  } catch {
+    return false;
+  }
+}
+
+/** Whether it says, or comes of it, that a database is damaged. */
+export function isDamaged(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  if ("errcode" in error && DAMAGED.has(Number(error.errcode) & 0xff)) return true;
+  return isDamaged(error.cause);
+}
+
+function putAside(file: string): void {
+  const aside = `${file}.damaged-${Date.now()}`;
+  if (existsSync(file)) renameSync(file, aside);
+  for (const suffix of ["-wal", "-shm"]) rmSync(`${file}${suffix}`, { force: true });
+  process.emitWarning(`The index of checkpoints was damaged; it is now "${aside}"`, "MoorageWarning");
+}
+
 function openDatabase(file: string): DatabaseSync {
   const database = new DatabaseSync(file, { timeout: BUSY_MS });
   database.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;");
   return database;
 }
 
+/** @throws {MoorageError} CHECKPOINT_FAILED when the row is damaged */
 function toCheckpoint(row: Record<string, unknown>): StoredCheckpoint {
+  try {
+    return readRow(row);
+  } catch (error) {
+    throw new MoorageError("CHECKPOINT_FAILED", `Cannot read checkpoint "${row.id}": its entry is damaged`, {
+      suggestion: "Choose a checkpoint that was taken later.",
+      cause: error,
+    });
+  }
+}
+
+function readRow(row: Record<string, unknown>): StoredCheckpoint {
   return {
     seq: Number(row.seq),
     id: String(row.id),

@@ -8,7 +8,7 @@ import type { CheckpointInfo } from "../checkpoints/store.ts";
 import { stateDir } from "../paths.ts";
 import { EXIT } from "./exit.ts";
 import { badUsage } from "./failure.ts";
-import { printJson, printLine, printText } from "./output.ts";
+import { printJson, printLine, printText, visible } from "./output.ts";
 import type { CommonOptions, JsonOption } from "./program.ts";
 import { onlyOne, type Running, withMoorage } from "./runtime.ts";
 
@@ -21,6 +21,8 @@ export interface RestoreOptions extends DiffOptions {
   readonly removeOthers?: boolean;
 }
 
+/** All but what lines are made of. */
+const CONTROLS = /[^\P{Cc}\t]/gu;
 /** How the place of a folder of the host begins. */
 const HOST = "host:";
 
@@ -38,7 +40,7 @@ export async function listCheckpoints({
     for (const { id, createdAt, scope, reason, place, paths, skipped } of all) {
       const left = skipped.length === 0 ? "" : `, ${skipped.length} left out`;
       printText(
-        `${id}  ${createdAt}  ${scope.padEnd(5)}  ${reason}  ${place}  (${paths} ${paths === 1 ? "path" : "paths"}${left})`,
+        `${id}  ${createdAt}  ${scope.padEnd(5)}  ${visible(reason)}  ${visible(place)}  (${paths} ${paths === 1 ? "path" : "paths"}${left})`,
       );
     }
   }
@@ -75,8 +77,10 @@ export async function showCheckpoint(id: string, { json }: JsonOption): Promise<
     return EXIT.ok;
   }
   const { createdAt, reason, scope, place, origin, skipped } = info;
-  printText(`${id}  ${createdAt}  ${reason}`);
-  printText(`${scope === "tree" ? "the whole of" : "files of"} ${place}, taken in ${origin.description}`);
+  printText(`${id}  ${createdAt}  ${visible(reason)}`);
+  printText(
+    `${scope === "tree" ? "the whole of" : "files of"} ${visible(place)}, taken in ${origin.description}`,
+  );
   for (const [path, state] of states) {
     const mode = "mode" in state ? ` ${state.mode.toString(8).padStart(4, "0")}` : "";
     const target = state.kind === "symlink" ? ` -> ${showName(state.target)}` : "";
@@ -190,10 +194,12 @@ function withEnvironment(
   );
 }
 
+/** For a terminal: coloured, and without the control characters of contents that an agent has written. */
 function coloured(text: string): string {
   return text
     .split("\n")
-    .map((line) => {
+    .map((whole) => {
+      const line = whole.replaceAll(CONTROLS, visible);
       if (/^(\+\+\+|---) /.test(line)) return styleText("bold", line);
       if (line.startsWith("+")) return styleText("green", line);
       if (line.startsWith("-")) return styleText("red", line);

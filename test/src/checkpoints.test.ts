@@ -404,6 +404,96 @@ describe("checkpoints", () => {
     expect(readdirSync(join(stateDir, "checkpoints")).some((name) => name.includes("damaged"))).toBe(true);
   });
 
+  it("begins a new index when damage in the middle of the old one shows, in this runtime and the next", async () => {
+    await using f = await fixture();
+    for (let index = 0; index < 40; index += 1) writeFileSync(f.at(`file-with-a-long-name-${index}`), "1");
+    for (let turn = 0; turn < 8; turn += 1) {
+      for (let index = 0; index < 40; index += 1)
+        writeFileSync(f.at(`file-with-a-long-name-${index}`), `${turn}.${index}`);
+      await f.call("terminal", { command: "touch x" });
+    }
+    const file = join(f.stateDir, "checkpoints/index.sqlite");
+    {
+      using database = new DatabaseSync(file);
+      database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+    }
+    const bytes = readFileSync(file);
+    bytes.fill(0xa5, 2 * 4096);
+    writeFileSync(file, bytes);
+    await using next = await fixture({}, { workspace: f.workspace, stateDir: f.stateDir });
+    writeFileSync(f.at("file-with-a-long-name-1"), "new");
+    const taken = await next.call("terminal", { command: "rm file-with-a-long-name-1" });
+    expect(taken.checkpoint).toMatch(ID);
+    await next.restore(taken.checkpoint);
+    expect(readFileSync(f.at("file-with-a-long-name-1"), "utf8")).toBe("new");
+    expect(readdirSync(join(f.stateDir, "checkpoints")).some((name) => name.includes("damaged"))).toBe(true);
+  });
+
+  it.each([
+    ["a list of files", "UPDATE manifests SET data = x'0102' WHERE id = (SELECT MIN(id) FROM manifests)", 0],
+    ["an entry", "UPDATE checkpoints SET made = '7' WHERE seq = (SELECT MIN(seq) FROM checkpoints)", 0],
+    ["what a scan remembers", "UPDATE memories SET data = x'0102'", 0],
+    ["where contents lie", "UPDATE blobs SET start = start + 1", 0],
+    ["packs", "PRAGMA foreign_keys = OFF; DELETE FROM packs", 0],
+  ] as const)(
+    "damage to %s keeps no later checkpoint from being taken, restored or pruned",
+    async (...args) => {
+      const [, statement, pruned] = args;
+      await using f = await fixture();
+      writeFileSync(f.at("a"), "first");
+      const first = await f.call("terminal", { command: "echo second >a" });
+      {
+        using database = new DatabaseSync(join(f.stateDir, "checkpoints/index.sqlite"));
+        database.exec(statement);
+      }
+      // What the index is wrong about is found when it is read, and stored anew when it is met again.
+      await f.restore(first.checkpoint).catch((error: unknown) => {
+        expect(error).toMatchObject({ code: "CHECKPOINT_FAILED" });
+      });
+      writeFileSync(f.at("a"), "first");
+      const taken = await f.call("terminal", { command: "rm a" });
+      expect(taken.checkpoint).toMatch(ID);
+      expect(await f.restore(taken.checkpoint)).toMatchObject({ restored: ["a"], failed: [] });
+      expect(readFileSync(f.at("a"), "utf8")).toBe("first");
+      expect(await f.moorage.checkpoints.prune()).toBe(pruned);
+      expect((await f.moorage.checkpoints.list()).map(({ id }) => id)).toContain(taken.checkpoint);
+    },
+  );
+
+  it("takes a path as it is shown, and an absolute one whatever the workspace is called", async () => {
+    await using f = await fixture({}, { workspace: join(base, `w${count++}-$&-$$`) });
+    const odd = Buffer.concat([Buffer.from(f.at("odd")), Buffer.from([0xff])]);
+    const write = (text: string) => {
+      for (const path of [odd, f.at("line\nend"), f.at("plain")]) writeFileSync(path, text);
+    };
+    write("1");
+    const { id } = await f.moorage.checkpoints.create(f.moorage.environment());
+    write("2");
+    for (const [path, restored] of [
+      ["odd\\xff", "odd\\xff"],
+      ["line\\x0aend", "line\\x0aend"],
+      [f.at("plain"), "plain"],
+    ] as const)
+      expect((await f.restore(id, { paths: [path] })).restored).toEqual([restored]);
+    expect(readFileSync(odd, "utf8")).toBe("1");
+    await expect(f.restore(id, { paths: ["odd\\xfe"] })).rejects.toMatchObject({ code: "INVALID_ARGUMENTS" });
+  });
+
+  it("tells that contents differ which read alike, and shows no name that a terminal would act upon", async () => {
+    await using f = await fixture();
+    const write = (byte: number) => {
+      writeFileSync(f.at("latin"), Buffer.from([0x61, byte]));
+      writeFileSync(f.at("a\u009b31m\u202e"), Buffer.from([byte & 0x7f]));
+    };
+    write(0xe4);
+    const { id } = await f.moorage.checkpoints.create(f.moorage.environment());
+    write(0xf6);
+    const text = await f.moorage.checkpoints.diff(id, f.moorage.environment());
+    expect(text).toContain("latin: binary or large contents differ\n");
+    expect(text).toContain("xc2");
+    expect(text).not.toMatch(/[\u0080-\u009f\u202e]/);
+  });
+
   it("stores a person's own files first where time is short, and tells each reason for what is left out", {
     tags: ["slow"],
   }, async () => {
