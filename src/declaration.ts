@@ -68,7 +68,7 @@ const DECLARATION = z.looseObject({
     .array(z.enum(["file:read", "file:write", "terminal:execute", "process:manage", "network:use"]))
     .optional(),
   access: z.enum(["read", "operate", "high-impact", "dangerous"]),
-  mutates: z.boolean(),
+  mutates: z.union([z.boolean(), aFunction]),
   idempotent: z.boolean(),
   parallel: z.enum(["safe", "never", "paths"]),
   paths: aFunction.optional(),

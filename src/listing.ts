@@ -224,7 +224,7 @@ const FORMATS: {
     ...(outputSchema === null ? {} : { outputSchema }),
     annotations: {
       readOnlyHint: tool.access === "read",
-      destructiveHint: tool.mutates || tool.access === "dangerous",
+      destructiveHint: tool.mutates !== false || tool.access === "dangerous",
       idempotentHint: tool.idempotent,
       openWorldHint: tool.permissions?.some((permission: string) => OPEN_WORLD.has(permission)) ?? false,
     },

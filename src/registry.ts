@@ -82,8 +82,8 @@ export interface Tool<Schema extends z.ZodObject = z.ZodObject> {
   readonly requiredEnv?: readonly string[];
   readonly permissions?: readonly Permission[];
   readonly access: AccessLevel;
-  /** Whether a call can change files; decides about checkpoints. */
-  readonly mutates: boolean;
+  /** Whether a call can change files, which may depend on its arguments; decides about checkpoints. */
+  readonly mutates: boolean | ((args: z.output<Schema>) => boolean);
   /** Whether the same call twice is the same as once; decides about retries. */
   readonly idempotent: boolean;
   /** `paths`: calls whose `paths` do not overlap in a write may overlap in time. */

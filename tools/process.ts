@@ -74,6 +74,7 @@ const output = z.object({
   next_offset: z.number().nullable().optional(),
   bytes_written: z.number().optional(),
   survivors: z.array(z.object({ pid: z.number(), command: z.string() })).optional(),
+  checkpoint: z.string().optional(),
   note: z.string().optional(),
 });
 
@@ -94,7 +95,8 @@ export const tool = registerTool({
   handler: handle,
   permissions: ["process:manage"],
   access: "operate",
-  mutates: false,
+  // What is written to a shell or an interpreter is run by it, some of it at the end of its input.
+  mutates: ({ action }) => action === "write" || action === "submit" || action === "close",
   idempotent: false,
   parallel: "safe",
   resultBudget: { maxBytes: 2 * limits.resultMaxBytes, maxLines: limits.resultMaxBytes },

@@ -20,7 +20,7 @@ export function checkpointMiddleware(checkpoints: Checkpoints, each: "call" | "t
   const redefined = new WeakMap<BaseEnvironment, Set<string>>();
   return async (call, next) => {
     const { environment, tool } = call;
-    if (!environment || !tool.mutates) return next();
+    if (!environment || !canMutate(call)) return next();
     const command = tool.command?.(call.arguments);
     if (command !== undefined) {
       const callers = redefined.get(environment) ?? new Set();
@@ -48,6 +48,10 @@ export function checkpointMiddleware(checkpoints: Checkpoints, each: "call" | "t
     }
     return withCheckpoint(output, taken, note, call);
   };
+}
+
+function canMutate({ tool: { mutates }, arguments: args }: CallInProgress): boolean {
+  return typeof mutates === "function" ? mutates(args) : mutates;
 }
 
 /** The checkpoints of the last turns, by environment: calls of a turn share one. */

@@ -10,6 +10,7 @@ import {
   rmSync,
   statSync,
   symlinkSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -136,6 +137,21 @@ describe("checkpoints", () => {
     }
     expect((await f.call("terminal", { command: "ls" })).checkpoint, "ls is a function by then").toMatch(ID);
     expect(existsSync(f.at("a"))).toBe(false);
+  });
+
+  it("what is written to a process that runs costs one too, and following it none", async () => {
+    await using f = await fixture();
+    writeFileSync(f.at("a"), "1");
+    const { session_id } = await f.call("terminal", { command: "sh", background: true });
+    writeFileSync(f.at("a"), "a person's own");
+    const written = await f.call("process", { action: "submit", session_id, data: "rm a; exit" });
+    expect(written.checkpoint).toMatch(ID);
+    const waited = await f.call("process", { action: "wait", session_id });
+    expect(waited).toMatchObject({ outcome: "exited" });
+    expect(waited).not.toHaveProperty("checkpoint");
+    expect(existsSync(f.at("a"))).toBe(false);
+    await f.restore(written.checkpoint);
+    expect(readFileSync(f.at("a"), "utf8")).toBe("a person's own");
   });
 
   it("undo can be undone, exactly (CP-18)", async () => {
@@ -440,7 +456,13 @@ describe("checkpoints", () => {
     async (...args) => {
       const [, statement, pruned] = args;
       await using f = await fixture();
-      writeFileSync(f.at("a"), "first");
+      // The same second, too, so that the list of files is the very same one.
+      const writeFirst = () => {
+        writeFileSync(f.at("a"), "first");
+        utimesSync(f.at("a"), 1_000_000, 1_000_000);
+      };
+      if (pruned > 0) await f.call("terminal", { command: "echo older >a" });
+      writeFirst();
       const first = await f.call("terminal", { command: "echo second >a" });
       {
         using database = new DatabaseSync(join(f.stateDir, "checkpoints/index.sqlite"));
@@ -450,7 +472,7 @@ describe("checkpoints", () => {
       await f.restore(first.checkpoint).catch((error: unknown) => {
         expect(error).toMatchObject({ code: "CHECKPOINT_FAILED" });
       });
-      writeFileSync(f.at("a"), "first");
+      writeFirst();
       const taken = await f.call("terminal", { command: "rm a" });
       expect(taken.checkpoint).toMatch(ID);
       expect(await f.restore(taken.checkpoint)).toMatchObject({ restored: ["a"], failed: [] });
