@@ -4,10 +4,12 @@
  */
 import { isMoorageError } from "../../src/errors.ts";
 import type { BaseEnvironment, TreeEntry, TreeScan } from "../base.ts";
+import { contentUpTo } from "../tree/content.ts";
+import { INDEX_FILE, INDEX_MAX_BYTES, trackedPaths } from "../tree/git-index.ts";
 import { createHostTree, type HostTree } from "../tree/host.ts";
 import { realRoot } from "../tree/host-folders.ts";
 import { sweepStages } from "../tree/host-writer.ts";
-import { EXCLUDE_FILE, hasRules, IgnoreRules, readRules, ruleFilesOf } from "../tree/ignore-rules.ts";
+import { decidesIgnored, EXCLUDE_FILE, IgnoreRules, readRules, ruleFilesOf } from "../tree/ignore-rules.ts";
 import { foldersOn, showName } from "../tree/names.ts";
 import { Baseline, baselineFile, type Kept } from "./baseline.ts";
 import { type Decision, type Direction, decide } from "./decide.ts";
@@ -129,10 +131,11 @@ export async function mirror(
     isAnew ||
     hereView.isOtherwiseClosed(hereScan) ||
     thereView.isOtherwiseClosed(thereScan) ||
-    [...hereChanged, ...thereChanged].some(hasRules);
+    [...hereChanged, ...thereChanged].some(decidesIgnored);
   let rules = last?.rules;
   if (!rules || isWhole) {
-    rules = new IgnoreRules(await ruleFiles(here, hereScan.entries, there, thereScan.entries));
+    const texts = await ruleFiles(here, hereScan.entries, there, thereScan.entries);
+    rules = new IgnoreRules(texts, texts.size === 0 ? [] : await readTracked(here));
     for (const view of [hereView, thereView]) view.forget();
     [hereChanged, thereChanged] = [hereView.changed(hereScan), thereView.changed(thereScan)];
   }
@@ -272,6 +275,15 @@ async function ruleFiles(
     for (const [path, text] of await readRules(side.tree, side.root, paths)) texts.set(path, text);
   }
   return texts;
+}
+
+/** What the host's repository tracks: git leaves none of it out, whatever the rules say. */
+async function readTracked({ tree, root }: Side): Promise<readonly string[]> {
+  let index: Buffer | null = null;
+  await tree.pack(root, [INDEX_FILE], async ({ content }) => {
+    index = await contentUpTo(content, INDEX_MAX_BYTES);
+  });
+  return index ? trackedPaths(index) : [];
 }
 
 function report(

@@ -160,13 +160,15 @@ export async function keepConflicts(
   const copies: { path: string; copy: string }[] = [];
   const files = conflicts.filter((path) => thereView.entries.get(path)?.kind === "file");
   if (files.length === 0) return copies;
-  const present = new Set(hereView.all.map(({ path }) => path));
+  const present = await copiesOf(here, hereView);
   const writer = here.tree.writer(here.root);
   try {
     await there.tree.pack(there.root, files, async ({ path, size, content }) => {
-      const copy = copyName(path, `.conflict-${(thereView.hashOf(path) ?? "").slice(0, 8)}`);
+      const hash = thereView.hashOf(path) ?? "";
+      // A copy that somebody has changed meanwhile is theirs.
+      const copy = copyNames(path, hash).find((name) => [undefined, hash].includes(present.get(name)));
       const entry = thereView.entries.get(path);
-      if (!CONFLICT.test(copy) || !entry || hasGrown(entry, size)) return;
+      if (copy === undefined || !CONFLICT.test(copy) || !entry || hasGrown(entry, size)) return;
       copies.push({ path, copy });
       if (!present.has(copy)) {
         await writer.stage(
@@ -186,6 +188,17 @@ export async function keepConflicts(
 
 /** Bytes of the longest name that file systems take. */
 const NAME_MAX_BYTES = 255;
+
+/** Hashes of the copies that are there, by path. */
+async function copiesOf({ tree, root }: Side, view: View): Promise<ReadonlyMap<string, string>> {
+  const copies = view.all.filter(({ path }) => CONFLICT.test(path)).map(pathOf);
+  const hashes = await tree.hash(root, copies);
+  return new Map(copies.map((path) => [path, hashes.get(path) ?? ""]));
+}
+
+function copyNames(path: string, hash: string): readonly string[] {
+  return [0, 8, 16].map((at) => copyName(path, `.conflict-${hash.slice(at, at + 8)}`));
+}
 
 /** The path with the suffix, whose name is cut where there is no room for both, and not inside of a character. */
 function copyName(path: string, suffix: string): string {

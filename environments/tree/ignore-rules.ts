@@ -2,6 +2,7 @@
 import ignore, { type Ignore } from "ignore";
 import type { EnvironmentTree, TreeEntry } from "../base.ts";
 import { contentUpTo } from "./content.ts";
+import { INDEX_FILE } from "./git-index.ts";
 import { parentOf } from "./names.ts";
 
 /** Names of files with rules. */
@@ -12,10 +13,15 @@ export const EXCLUDE_FILE = ".git/info/exclude";
 const RULES_MAX_BYTES = 1024 * 1024;
 
 /** Whether a path is one of a file with ignore rules. */
-export function hasRules(path: string): boolean {
+function hasRules(path: string): boolean {
   return path.endsWith(IGNORE_FILE)
     ? path === IGNORE_FILE || path.endsWith(`/${IGNORE_FILE}`)
     : path === EXCLUDE_FILE;
+}
+
+/** Whether what is at a path decides about which paths are left out. */
+export function decidesIgnored(path: string): boolean {
+  return hasRules(path) || path === INDEX_FILE;
 }
 
 /** The entries that are files with rules, by path. */
@@ -49,9 +55,19 @@ export class IgnoreRules {
   /** By folder. */
   readonly #rules = new Map<string, Ignore>();
   readonly #folders = new Map<string, boolean>();
+  /** What git tracks, which no rule leaves out, and the folders that it is in. */
+  readonly #tracked = new Set<string>();
 
-  /** @param files contents of the files with rules, one character for each byte, by path */
-  constructor(files: ReadonlyMap<string, string>) {
+  /**
+   * @param files contents of the files with rules, one character for each byte, by path
+   * @param tracked paths that git tracks
+   */
+  constructor(files: ReadonlyMap<string, string>, tracked: readonly string[] = []) {
+    for (const path of tracked) {
+      this.#tracked.add(path);
+      for (let at = parentOf(path); at !== "" && !this.#tracked.has(at); at = parentOf(at))
+        this.#tracked.add(at);
+    }
     const exclude = files.get(EXCLUDE_FILE);
     if (exclude !== undefined) this.#at("").add(rulesIn(exclude));
     for (const [path, text] of files) if (path !== EXCLUDE_FILE) this.#at(parentOf(path)).add(rulesIn(text));
@@ -60,6 +76,11 @@ export class IgnoreRules {
   /** Whether the path, or a folder that it is in, is left out. git's own folder never is. */
   ignores(path: string, isFolder: boolean): boolean {
     if (this.#rules.size === 0 || (path.includes(".git") && path.split("/").includes(".git"))) return false;
+    return !this.#tracked.has(path) && this.#isNamed(path, isFolder);
+  }
+
+  /** Whether the rules say so, whatever is tracked. */
+  #isNamed(path: string, isFolder: boolean): boolean {
     if (!isFolder) return this.#judge(path, false);
     const known = this.#folders.get(path);
     if (known !== undefined) return known;
@@ -71,7 +92,7 @@ export class IgnoreRules {
   #judge(path: string, isFolder: boolean): boolean {
     const parent = parentOf(path);
     // What is in a folder that is left out cannot be taken in again.
-    if (parent !== "" && this.ignores(parent, true)) return true;
+    if (parent !== "" && this.#isNamed(parent, true)) return true;
     for (let folder = parent; ; folder = parentOf(folder)) {
       const rules = this.#rules.get(folder);
       const verdict =

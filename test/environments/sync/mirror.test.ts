@@ -21,6 +21,7 @@ import type { BaseEnvironment, EnvironmentTree } from "../../../environments/bas
 import { createLocalEnvironment } from "../../../environments/local/index.ts";
 import { Baseline } from "../../../environments/sync/baseline.ts";
 import { mirror, type SyncOptions, type SyncReport } from "../../../environments/sync/mirror.ts";
+import { bytesOf } from "../../../environments/tree/names.ts";
 import { toMoorageError } from "../../../src/errors.ts";
 import { slowUnless } from "../../slow.ts";
 import { ODD_NAMES } from "../tree/cases.ts";
@@ -297,6 +298,53 @@ for (const shell of ["bash", "sh"] as const) {
         names.flatMap((name) => [name, `${name}/config`]).sort(),
       );
       expect(readdirSync(f.host).sort()).toEqual([".github", "a"]);
+    });
+
+    it("mirrors what git tracks, whatever the rules say of it (git's index of each version)", async ({
+      skip,
+    }) => {
+      if (spawnSync("git", ["--version"]).status !== 0) skip("git is not installed");
+      for (const version of ["2", "4"]) {
+        await using f = fixture(shell);
+        const git = (...words: string[]) => spawnSync("git", ["-C", f.host, ...words], { encoding: "utf8" });
+        git("init", "--quiet");
+        write(join(f.host, ".gitignore"), "*.log\nbuild/\n");
+        for (const path of ["keep.log", "other.log", "build/kept", "build/other", "b/deep/é.log"])
+          write(join(f.host, path), path);
+        git("add", "--force", "keep.log", "build/kept", "b/deep/é.log", ".gitignore");
+        git("update-index", "--index-version", version, "--force-write-index");
+        await f.sync();
+        expect(Object.keys(picture(f.remote)).filter((path) => !path.startsWith(".git/"))).toEqual(
+          [
+            ".git",
+            ".gitignore",
+            "b",
+            "b/deep",
+            bytesOf("b/deep/é.log"),
+            "build",
+            "build/kept",
+            "keep.log",
+          ].sort(),
+        );
+        git("add", "--force", "other.log");
+        expect((await f.sync()).pushed).toContain("other.log");
+        expect((await f.sync()).pushed).toEqual([]);
+      }
+    });
+
+    it("writes over no copy of a conflict that somebody has changed, and does not pass it off as the other's", async () => {
+      await using f = fixture(shell);
+      write(join(f.host, "f"), "1");
+      await f.sync();
+      writeFileSync(join(f.host, "f"), "here");
+      writeFileSync(join(f.remote, "f"), "there");
+      const hash = createHash("sha256").update("there").digest("hex");
+      write(join(f.host, `f.conflict-${hash.slice(0, 8)}`), "mine");
+      const copy = `f.conflict-${hash.slice(8, 16)}`;
+      expect((await f.sync()).conflicts).toEqual([{ path: "f", copy }]);
+      expect(readFileSync(join(f.host, copy), "utf8")).toBe("there");
+      expect(readFileSync(join(f.host, `f.conflict-${hash.slice(0, 8)}`), "utf8")).toBe("mine");
+      expect((await f.sync()).conflicts).toEqual([{ path: "f", copy }]);
     });
 
     it("one path that no program can name, or a time before 1970, keeps nothing else from being mirrored", async () => {
