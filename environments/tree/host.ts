@@ -112,7 +112,7 @@ async function scanByHand(root: string, options: TreeScanOptions = {}): Promise<
       return toEntry(path, stat, target, takenAt);
     } catch (error) {
       // It went away meanwhile, or a folder on its way did.
-      if (isGone(error)) return null;
+      if (isGone(error) || (options.paths && isUnnameable(error))) return null;
       throw error;
     }
   };
@@ -200,7 +200,7 @@ async function pack(
     try {
       descriptor = openSync(folders.at(path), FILE_FLAGS);
     } catch (error) {
-      if (isGone(error) || isRefused(error)) continue;
+      if (isGone(error) || isRefused(error) || isUnnameable(error)) continue;
       throw error;
     }
     try {
@@ -305,9 +305,13 @@ function hasCode(error: unknown, codes: readonly string[]): boolean {
   return error instanceof Error && "code" in error && codes.includes(String(error.code));
 }
 
-/** Also what no file system here could hold. */
 function isGone(error: unknown): boolean {
-  return hasCode(error, ["ENOENT", "ENOTDIR", "ELOOP", "ENAMETOOLONG", "EILSEQ", "EINVAL"]);
+  return hasCode(error, ["ENOENT", "ENOTDIR", "ELOOP"]);
+}
+
+/** Of a name that somebody else chose: no file system here could hold it. */
+function isUnnameable(error: unknown): boolean {
+  return hasCode(error, ["ENAMETOOLONG", "EILSEQ", "EINVAL"]);
 }
 
 function isRefused(error: unknown): boolean {
