@@ -109,6 +109,7 @@ async function sameSandbox(workspace: string): Promise<() => Promise<void>> {
   const filter = join(workspace, "filter");
   await writeFile(filter, seccompFilter() ?? "");
   const protection = protect(workspace, new Set());
+  await protection.make();
   const parts = { workspace, channel, hidden: [stateDir], openNetwork: false, foreign: false };
   const layout = [...layoutArgv(parts), ...protection.argv];
   const argv = bwrapArguments({ layout, workspace, network: "none" });

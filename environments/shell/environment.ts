@@ -286,10 +286,25 @@ class ShellEnvironment extends BaseEnvironment {
     // While the place comes up; who runs something there is told of a failure.
     this.#outputStore.prepare().catch(() => {});
     await this.#backend.start((progress) => this.#options.onProgress?.(progress));
-    const worker = await this.#users.acquire();
+    const worker = await this.#acquireFirst();
+    // Beside the login shell, if that is still to answer.
+    if (worker.facts.login === null) worker.prepare?.();
     if (worker.loginProblem !== null) this.#pendingNotes.push(worker.loginProblem);
     this.#facts ??= { ...worker.facts, login: worker.facts.login ?? (await this.#readLogin()) };
     this.#users.release(worker);
+  }
+
+  /** A profile may end the place that it is read in: one that comes back is come back to without it. */
+  async #acquireFirst(): Promise<CallWorker> {
+    try {
+      return await this.#users.acquire();
+    } catch (error) {
+      if (this.#stopped || !isMoorageError(error, "ENVIRONMENT_LOST")) throw error;
+      const note = await this.#recover(error);
+      if (note === null) throw error;
+      this.#keepNotes([note]);
+      return await this.#users.acquire();
+    }
   }
 
   /** Null where the first shell reads it, and where it could not be read, which the next result tells. */
@@ -410,10 +425,11 @@ class ShellEnvironment extends BaseEnvironment {
         atLoss: lastWill(`${WORKER_MARKER}=${this.#userPrefix}.`),
       }),
       // Our own scripts still clean up while the environment stops.
-      open: (argv, env) =>
+      open: (argv, env, greeting) =>
         backend.openStream({
           argv,
           env,
+          greeting,
           purpose: kind,
           ...(kind === "user" && { abortSignal: this.#stopping.signal }),
         }),

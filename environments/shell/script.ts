@@ -135,17 +135,17 @@ export const BASH_BOOT_ARGV: readonly string[] = ["bash", "--noprofile", "--norc
 /**
  * Statements that have a login shell write its variables to a descriptor.
  *
- * @param session whether it leads a session of its own, which takes util-linux
  * @param end what it writes after them, as `printf` takes it
+ * @param last whether it takes the place of the shell that runs them
  */
 export function loginScript(
   kind: ShellKind | "auto",
   descriptor: number,
-  { session = false, end = null }: { readonly session?: boolean; readonly end?: string | null } = {},
+  { end = null, last = false }: { readonly end?: string | null; readonly last?: boolean } = {},
 ): string {
   const told = end === null ? "" : `; printf "${end}" >&${descriptor}`;
   return `__moor_l=${kind === "sh" ? "sh" : "bash"}; command -v "$__moor_l" >/dev/null 2>&1 || __moor_l=sh
-${session ? "setsid " : ""}"$__moor_l" -l -c 'export -p >&${descriptor}${told}' </dev/null >/dev/null 2>/dev/null`;
+${last ? "exec " : ""}"$__moor_l" -l -c 'export -p >&${descriptor}${told}' </dev/null >/dev/null 2>/dev/null`;
 }
 
 /** For a shell that will run the text of `bootArgv` later: reads the login shell's variables ahead. */
@@ -158,6 +158,8 @@ export interface Hello {
   readonly atLoss?: string | undefined;
   /** Who adopts orphans here, where that is known. @default found by an orphan of its own */
   readonly reaper?: string | undefined;
+  /** Descriptors to close, in bash. @default none */
+  readonly unwanted?: readonly number[] | undefined;
 }
 
 const FIND_REAPER = `__moor_r=$( ( IFS=' ' read -r m l </proc/self/stat; ( i=0 p=
@@ -168,9 +170,9 @@ printf %s "$p" ) & ) )`;
  * Sets the descriptors up, defines the library, finds who adopts orphans here, and says hello. A byte on the data stream
  * tells that all of it is there.
  */
-export function helloScript(nonce: string, { library, atLoss, reaper }: Hello): string {
+export function helloScript(nonce: string, { library, atLoss, reaper, unwanted = [] }: Hello): string {
   return `unset __moor_c __moor_n BASH_EXECUTION_STRING
-exec 8>&1 9>&2 >/dev/null 2>/dev/null
+exec ${["8>&1", "9>&2", ">/dev/null", "2>/dev/null", ...unwanted.map((descriptor) => `${descriptor}>&-`)].join(" ")}
 ${library}
 ${atLoss === undefined ? "" : `trap ${quote(`( ${atLoss}\n) </dev/null 8>&- 9>&-`)} EXIT`}
 { ${reaper === undefined ? FIND_REAPER : `__moor_r=${reaper}`}

@@ -11,6 +11,11 @@ export interface StreamRequest {
   /** Added to the environment's own variables. */
   readonly env: Readonly<Record<string, string>>;
   /**
+   * First bytes of its standard input, one byte a character, for a backend that can hand them over before the program is
+   * there. See `ShellStream.isGreeted`. @default none
+   */
+  readonly greeting?: string;
+  /**
    * `user`: a shell for the caller's commands. `system`: one for our own scripts, which must be had also while user
    * commands hold all that a backend with few streams would give them, and while the environment stops.
    */
@@ -31,6 +36,8 @@ export interface StreamEnd {
 }
 
 export interface ShellStream {
+  /** Whether the greeting that was asked for was written; else whoever asked for it does. @default false */
+  readonly isGreeted?: boolean;
   /** Errors (EPIPE) are swallowed by the backend: `ended` tells. */
   readonly stdin: Writable;
   /** Raw bytes; must honour pause and back pressure. */

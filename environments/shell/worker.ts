@@ -89,7 +89,11 @@ export interface WorkerOptions {
   readonly login: boolean;
   /** @default nothing is known */
   readonly known?: KnownShells | undefined;
-  readonly open: (argv: readonly string[], env: Readonly<Record<string, string>>) => Promise<ShellStream>;
+  readonly open: (
+    argv: readonly string[],
+    env: Readonly<Record<string, string>>,
+    greeting: string,
+  ) => Promise<ShellStream>;
 }
 
 /** What a place tells of its shells before one has answered, so that they need not find it out. */
@@ -98,6 +102,8 @@ export interface KnownShells {
   readonly bash: boolean;
   /** Number of the process that adopts orphans. */
   readonly reaper: string;
+  /** Descriptors that a shell is started with and that nobody needs. @default none */
+  readonly unwanted?: readonly number[];
 }
 
 /** Name of the variable by which every process of a worker is found. */
@@ -282,11 +288,14 @@ export class Worker implements CallWorker {
     const { shell, library, atLoss, known } = options;
     const direct = known?.bash === true && shell !== "sh" && loginNonce === null;
     const argv = direct ? BASH_BOOT_ARGV : bootArgv(shell, loginNonce);
-    const stream = await options.open(argv, { [WORKER_MARKER]: options.id });
+    // Which shell answers is not known yet; one that reads a script finds no program by the name of a number.
+    // Other shells than bash know no descriptor above 9.
+    const unwanted = direct ? known.unwanted?.filter((descriptor) => descriptor > 9) : [];
+    const greet = `${helloScript(nonce, { library, atLoss, reaper: known?.reaper, unwanted })}\n`;
+    const greeting = wire("bash", greet);
+    const stream = await options.open(argv, { [WORKER_MARKER]: options.id }, greeting);
     const splitters = [new FrameSplitter(nonce), ...(loginNonce ? [new FrameSplitter(loginNonce)] : [])];
     let login: ReadonlyMap<string, string> | null = null;
-    // Which shell answers is not known yet; one that reads a script finds no program by the name of a number.
-    const greet = `${helloScript(nonce, { library, atLoss, reaper: known?.reaper })}\n`;
     const numberMissing = new RegExp(`^.*\\b${greet.length}: .*\\n?`, "m");
     let noise = "";
     const gather = (chunk: Buffer) => {
@@ -342,7 +351,7 @@ export class Worker implements CallWorker {
         );
       });
     });
-    stream.stdin.write(wire("bash", greet), "latin1");
+    if (!stream.isGreeted) stream.stdin.write(greeting, "latin1");
     let fields: readonly string[];
     try {
       fields = (await hello).fields;

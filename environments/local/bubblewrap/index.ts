@@ -6,7 +6,7 @@
  * sandbox cannot be made, that is an error; commands never run outside of one.
  */
 import { existsSync, mkdtempSync, realpathSync, statSync } from "node:fs";
-import { realpath, rm, stat } from "node:fs/promises";
+import { rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
@@ -35,7 +35,7 @@ import { claimedPlaceholders, knownPlaceholders, releasePlaceholders } from "./c
 import { guard } from "./guard.ts";
 import { checkWorkspace, isInside, layoutArgv, sandboxHome, seesBash } from "./layout.ts";
 import { probeBubblewrap } from "./probe.ts";
-import { protect } from "./protected.ts";
+import { type Protection, protect } from "./protected.ts";
 import { type Owner, SANDBOX_INIT, SANDBOX_MARK, Sandbox, unavailable } from "./sandbox.ts";
 
 export interface BubblewrapOptions extends ShellEnvironmentOptions {
@@ -113,7 +113,7 @@ class BubblewrapBackend implements ShellBackend {
   }
 
   get knownShells(): KnownShells {
-    return { bash: seesBash(), reaper: SANDBOX_INIT };
+    return { bash: seesBash(), reaper: SANDBOX_INIT, unwanted: this.#sandbox?.inherited ?? [] };
   }
 
   async start(): Promise<void> {
@@ -158,7 +158,7 @@ class BubblewrapBackend implements ShellBackend {
       throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot start a program: the sandbox is not started");
     const sandbox = this.#sandbox;
     try {
-      return await sandbox.open(request.argv, request.env);
+      return await sandbox.open(request.argv, request.env, request.greeting);
     } catch (error) {
       if (sandbox.isReady) throw error;
       const isPassing = error instanceof Error && PASSING.test(error.message);
@@ -202,7 +202,9 @@ class BubblewrapBackend implements ShellBackend {
   async health(): Promise<Health> {
     const lost = this.#sandbox?.lost;
     if (lost) return { healthy: false, code: lost.code, reason: lost.message, suggestion: lost.suggestion };
-    const problem = await folderProblem(this.workspace);
+    // A network's folder may not answer: only who asks for its health waits for it.
+    await stat(this.workspace).catch(() => {});
+    const problem = folderProblem(this.workspace);
     if (problem) {
       const { code, message, suggestion } = problem;
       return { healthy: false, code, reason: message, suggestion };
@@ -237,8 +239,8 @@ class BubblewrapBackend implements ShellBackend {
   }
 
   async #begin(): Promise<Sandbox> {
-    const { stateDir, egress = "open", credentials = [], keep = false } = this.#options;
-    const problem = (await folderProblem(this.workspace)) ?? recordsProblem(this.workspace, stateDir);
+    const { stateDir, egress = "open", credentials = [] } = this.#options;
+    const problem = folderProblem(this.workspace) ?? recordsProblem(this.workspace, stateDir);
     if (problem) throw problem;
     if (process.platform !== "linux") throw unavailable(`it needs Linux, and this is ${process.platform}`);
     const record = { stateDir, id: this.#id() };
@@ -248,54 +250,76 @@ class BubblewrapBackend implements ShellBackend {
         : (this.#gate ?? (await EgressGate.open({ policy: this.#egress, credentials, record })));
     this.#gate = gate;
     const channel = await this.#makeChannel();
+    let making: Promise<void> | null = null;
     try {
-      const claimed = await claimedPlaceholders(stateDir, this.#id());
-      const protection = protect(this.workspace, claimed);
-      this.#protected = protection.closed;
-      const own = [...protection.placeholders, ...protection.held.filter((path) => claimed.has(path))];
-      this.#placeholders = [...new Set([...this.#placeholders, ...own])];
-      await writeRecord(stateDir, {
-        id: this.#id(),
-        workspace: this.workspace,
-        createdAt: new Date().toISOString(),
-        keep,
-        folders: [channel],
-        placeholders: [...this.#placeholders],
-      });
       const owner = foreignOwner(this.workspace);
-      const layout = layoutArgv({
-        workspace: this.workspace,
-        channel,
-        foreign: owner !== null,
-        hidden: [stateDir],
-        openNetwork: egress === "open",
-      });
+      const protection = await this.#protect(channel);
+      making = protection.make();
+      // Whoever waits for the layout is told.
+      making.catch(() => {});
       let replaced: string | null = null;
       let made: Sandbox | null = null;
       const why = (path: string) => `"${path}", which is protected in it, was replaced outside`;
-      this.#endGuard();
-      this.#endGuard = guard(protection.held, (path) => {
-        replaced = path;
-        made?.abandon(why(path));
-      });
+      const layout = async () => {
+        const argv = layoutArgv({
+          workspace: this.workspace,
+          channel,
+          foreign: owner !== null,
+          hidden: [stateDir],
+          openNetwork: egress === "open",
+        });
+        await making;
+        // From before they are mounted.
+        this.#endGuard();
+        this.#endGuard = guard(protection.held, (path) => {
+          replaced = path;
+          made?.abandon(why(path));
+        });
+        return [...argv, ...protection.argv];
+      };
       made = await Sandbox.start({
-        layout: [...layout, ...protection.argv],
+        layout,
         channel,
         workspace: this.workspace,
         env: this.#variables(gate !== null),
         mark: `${this.#id()}${SANDBOX_MARK}`,
         owner,
         network: gate ? { onDoor: (listener) => gate.adopt(listener) } : egress === "none" ? "none" : "open",
-        bash: this.knownShells.bash,
+        bash: seesBash(),
         login: this.#login,
       });
       if (replaced !== null) made.abandon(why(replaced));
       return made;
     } catch (error) {
       await rm(channel, { recursive: true, force: true });
+      // What is made after it was to be removed would stay.
+      await making?.catch(() => {});
       await this.stop();
       throw error;
     }
+  }
+
+  /** Finds what is to be protected, and notes it with the channel before any of it is there. */
+  async #protect(channel: string): Promise<Protection> {
+    const claimed = await claimedPlaceholders(this.#options.stateDir, this.#id());
+    const protection = protect(this.workspace, claimed);
+    this.#protected = protection.closed;
+    const own = [...protection.placeholders, ...protection.held.filter((path) => claimed.has(path))];
+    this.#placeholders = [...new Set([...this.#placeholders, ...own])];
+    await this.#writeRecord(channel);
+    return protection;
+  }
+
+  #writeRecord(channel: string): Promise<void> {
+    const { stateDir, keep = false } = this.#options;
+    return writeRecord(stateDir, {
+      id: this.#id(),
+      workspace: this.workspace,
+      createdAt: new Date().toISOString(),
+      keep,
+      folders: [channel],
+      placeholders: [...this.#placeholders],
+    });
   }
 
   /** In memory where that can be: dozens of files and pipes come and go with a sandbox. */
@@ -345,12 +369,12 @@ function recordsProblem(workspace: string, stateDir: string): MoorageError | nul
 }
 
 /** @param path with every link resolved, as it was when the environment was made */
-async function folderProblem(path: string): Promise<MoorageError | null> {
+function folderProblem(path: string): MoorageError | null {
   try {
     // Somebody who may write above it could have put a link to another folder in its place.
-    if ((await realpath(path)) !== path)
+    if (realpathSync.native(path) !== path)
       return new MoorageError("WORKDIR_MISSING", `Cannot work in "${path}": it has become a link`);
-    if ((await stat(path)).isDirectory()) return null;
+    if (statSync(path).isDirectory()) return null;
     return new MoorageError("WORKDIR_MISSING", `Cannot work in "${path}": it is no folder`);
   } catch (error) {
     return new MoorageError("WORKDIR_MISSING", `Cannot work in "${path}": there is no such folder`, {

@@ -31,7 +31,7 @@ export interface PipeSet {
 
 export class PipeStock {
   readonly #folder: string;
-  readonly #makers: Makers;
+  readonly #findMakers: () => Makers;
   readonly #owner: Owner | null;
   readonly #ready: PipeSet[] = [];
   #made = 0;
@@ -39,11 +39,12 @@ export class PipeStock {
   #closed = false;
 
   /**
+   * @param makers finds the programs that make them, each time
    * @param owner who opens the other ends, when that is not this process's user
    */
-  constructor(folder: string, makers: Makers, owner: Owner | null = null) {
+  constructor(folder: string, makers: () => Makers, owner: Owner | null = null) {
     this.#folder = folder;
-    this.#makers = makers;
+    this.#findMakers = makers;
     this.#owner = owner;
   }
 
@@ -88,7 +89,7 @@ export class PipeStock {
   async #make(others: readonly string[]): Promise<void> {
     const sets = this.#makeFolders();
     const paths = [...sets.flatMap(pathsOf), ...others];
-    await makeFifos(this.#makers, paths);
+    await makeFifos(this.#findMakers(), paths);
     if (this.#owner) {
       const { uid, gid } = this.#owner;
       await Promise.all(paths.map((path) => chown(path, uid, gid)));

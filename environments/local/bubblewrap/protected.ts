@@ -3,8 +3,8 @@
  * editors and agents. They are read-only inside, also those that do not exist yet: an empty folder or file holds their
  * place, and goes when the sandbox stops.
  */
-import { lstatSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
-import { readFile, rm, rmdir } from "node:fs/promises";
+import { lstatSync, readdirSync } from "node:fs";
+import { mkdir, readFile, rm, rmdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
 import { readGitParts } from "./git-parts.ts";
@@ -60,16 +60,23 @@ interface Part {
 export interface Protection {
   /** Options of bwrap, after the workspace's own. */
   readonly argv: readonly string[];
-  /** What was made to hold a place. */
+  /** What is to be made to hold a place. */
   readonly placeholders: readonly string[];
   /** All parts that are held, those that were there included. */
   readonly held: readonly string[];
   /** Those of them that are read-only as a whole. */
   readonly closed: readonly string[];
+  /**
+   * Makes the placeholders. Each takes a tenth of a millisecond on a disk, so other threads do it while this one starts
+   * bwrap.
+   *
+   * @throws the system's error of one that cannot be made, once none is being made any more
+   */
+  make(): Promise<void>;
 }
 
 /**
- * Makes the placeholders and tells how everything is mounted. At once: it is some fifty calls on the way of a start,
+ * Tells how everything is mounted, and what has to be made for it. At once: it is some fifty calls on the way of a start,
  * each of which takes microseconds, and longer to wait for.
  *
  * @param claimed placeholders that other sandboxes of this workspace hold
@@ -85,7 +92,7 @@ export function protect(workspace: string, claimed: ReadonlySet<string>): Protec
   const parts = partsOf(workspace, kind);
   for (const { name } of parts) if (kind(name) === "link") throw linkError(join(workspace, name));
   const argv: string[] = [];
-  const placeholders: string[] = [];
+  const missing: Placeholder[] = [];
   const held: string[] = [];
   /** Read-only as a whole. */
   const closed = new Set<string>();
@@ -98,10 +105,8 @@ export function protect(workspace: string, claimed: ReadonlySet<string>): Protec
     if (parent !== "." && kind(parent) !== "folder") continue;
     if (isMissing) {
       if (hold === undefined) continue;
-      if (hold === "folder") mkdirSync(path);
-      else writeFileSync(path, hold.text, { flag: "wx" });
       kinds.set(name, hold === "folder" ? "folder" : "other");
-      placeholders.push(path);
+      missing.push({ path, hold });
     }
     const isFolder = kind(name) === "folder";
     const isHeld = isMissing || (claimed.has(path) && isFolder && readdirSync(path).length === 0);
@@ -110,7 +115,38 @@ export function protect(workspace: string, claimed: ReadonlySet<string>): Protec
     held.push(path);
     argv.push(open ? "--bind" : "--ro-bind", path, path);
   }
-  return { argv, placeholders, held, closed: [...closed].map((name) => join(workspace, name)) };
+  return {
+    argv,
+    placeholders: missing.map(({ path }) => path),
+    held,
+    closed: [...closed].map((name) => join(workspace, name)),
+    make: () => makePlaceholders(missing),
+  };
+}
+
+interface Placeholder {
+  readonly path: string;
+  readonly hold: NonNullable<Part["hold"]>;
+}
+
+async function makePlaceholders(missing: readonly Placeholder[]): Promise<void> {
+  const make = async ({ path, hold }: Placeholder, above: Promise<unknown> | undefined) => {
+    // At once where it can be: bwrap is started next.
+    if (above) await above;
+    try {
+      await (hold === "folder" ? mkdir(path) : writeFile(path, hold.text, { flag: "wx" }));
+    } catch (error) {
+      // Another sandbox of this workspace, or somebody else, came first: what is there now is held as well.
+      const isThere = error instanceof Error && "code" in error && error.code === "EEXIST";
+      if (!isThere || kindOf(path) !== (hold === "folder" ? "folder" : "other")) throw error;
+    }
+  };
+  const making = new Map<string, Promise<void>>();
+  // One that lies in another comes after it.
+  for (const each of missing) making.set(each.path, make(each, making.get(dirname(each.path))));
+  for (const outcome of await Promise.allSettled(making.values())) {
+    if (outcome.status === "rejected") throw outcome.reason;
+  }
 }
 
 /** Each once, a folder before what is in it. */

@@ -1,27 +1,25 @@
 /**
  * One running sandbox. All shells of an environment are in the same one, so that they see each other's processes and
  * files: a supervisor inside, a shell that reads requests from its standard input, starts them. A request names a
- * folder with three named pipes and a script.
+ * folder with three named pipes and a script. See `supervisor.ts`.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { chmodSync, chownSync, closeSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
-import { Server } from "node:net";
+import { Server, Socket } from "node:net";
 import { join } from "node:path";
-import { Readable } from "node:stream";
 import { MoorageError } from "../../../src/errors.ts";
 import { limits } from "../../../src/limits.ts";
 import { DOOR_PORT, HANDING_DOOR } from "../../egress/door.ts";
 import { hostProgram } from "../../host-programs.ts";
-import { quote, quoteAll } from "../../shell/quote.ts";
-import { loginScript, type ShellKind } from "../../shell/script.ts";
-import type { ShellStream, StreamEnd, StreamRequest } from "../../shell/stream.ts";
+import { quoteAll } from "../../shell/quote.ts";
+import type { ShellStream, StreamEnd } from "../../shell/stream.ts";
 import { WORKER_MARKER } from "../../shell/worker.ts";
 import { covering, inheritedDescriptors } from "./inherited.ts";
-import { CHANNEL } from "./layout.ts";
 import { openHostEnds, openReader, PASSABLE, type PipeSet, PipeStock, type WaitingReader } from "./pipes.ts";
 import { withoutLaterMounts } from "./propagation.ts";
 import { seccompFilter } from "./seccomp.ts";
+import { firstProgram, LOGIN_PIPE, runScript, type SupervisorOptions, WHOLE } from "./supervisor.ts";
 import { LOGIN_MAX, onLines } from "./words.ts";
 
 /** Numbers of a user and a group. */
@@ -30,9 +28,12 @@ export interface Owner {
   readonly gid: number;
 }
 
-export interface SandboxOptions {
-  /** Options of bwrap for the file system. */
-  readonly layout: readonly string[];
+export interface SandboxOptions extends SupervisorOptions {
+  /**
+   * Options of bwrap for the file system. Asked for once bwrap is starting, which waits for them: so that nothing need be
+   * looked up or made before.
+   */
+  readonly layout: () => Promise<readonly string[]>;
   /** Host folder of the named pipes, ours alone. */
   readonly channel: string;
   readonly workspace: string;
@@ -46,10 +47,6 @@ export interface SandboxOptions {
   /** Whose ids programs get, when this process is root and may choose. @default this process's */
   readonly owner: Owner | null;
   readonly network: "open" | "none" | { readonly onDoor: (listener: Server) => void };
-  /** Whether bash is found by its name inside. */
-  readonly bash: boolean;
-  /** Login shell whose variables are wanted. @default none */
-  readonly login: ShellKind | "auto" | null;
 }
 
 /** Own namespaces, no capabilities, no terminal, the end of its parent its own. */
@@ -66,72 +63,11 @@ const ISOLATION = [
   "--die-with-parent",
 ];
 
-const LOGIN_END = "\\000";
-/** Name of the pipe, in the channel, of the login shell's variables. */
-const LOGIN_PIPE = "login";
-
 /** Ends the mark of bwrap's own processes. */
 export const SANDBOX_MARK = ".sandbox";
 
 /** Process 1 inside, bwrap's own: it adopts every orphan. */
 export const SANDBOX_INIT = "1";
-
-/**
- * Reads requests. bash starts a program as a job, which has a group and all signals of its own; in another shell `&`
- * would have it ignore SIGINT for good, and two programs more stand between.
- *
- * A login shell writes its variables to a pipe of its own, with a NUL at the end, while the first shell starts. Another
- * stands for it where a profile ends the shell.
- */
-function supervisor(
-  { bash, login }: Pick<SandboxOptions, "bash" | "login">,
-  inherited: readonly number[],
-): string[] {
-  const start = bash ? `( . "$__moor_f" ) </dev/null &` : `setsid -f sh "$__moor_f" </dev/null`;
-  const read = `(
-exec 3>&- 6>"${CHANNEL}/${LOGIN_PIPE}"
-${loginScript(login ?? "auto", 6, { session: !bash, end: LOGIN_END })}
-printf '${LOGIN_END}' >&6
-) </dev/null >/dev/null 2>&1 &`;
-  // What leads nowhere need not be seen; other shells than bash know no number above 9.
-  const closed = inherited.filter((descriptor) => bash || descriptor < 10);
-  const script = `${bash ? "set -m; SHLVL=$((SHLVL - 1))" : ""}
-exec 3>&1 ${closed.map((descriptor) => `${descriptor}>&-`).join(" ")}
-echo ready
-while IFS=' ' read -r __moor_v __moor_w; do
-  __moor_f="${CHANNEL}/$__moor_w/run"
-  case $__moor_v in
-  open) ${start} ;;
-  login) ${login === null ? ":" : read} ;;
-  kill) kill -KILL "$__moor_w" ;;
-  esac
-done 2>/dev/null
-`;
-  return bash ? ["bash", "--noprofile", "--norc", "-c", script] : ["sh", "-c", script];
-}
-
-/** Descriptor 3 tells the host. `read` from its own stat gives the subshell's number. */
-function runScript(
-  { name }: PipeSet,
-  { argv, env }: Pick<StreamRequest, "argv" | "env">,
-  workspace: string,
-): string {
-  const folder = `${CHANNEL}/${name}`;
-  const exports = Object.entries(env).map(([variable, value]) => `export ${variable}=${quote(value)}`);
-  return `exec 4<"${folder}/in" 5>"${folder}/out" 6>"${folder}/err"
-(
-  IFS=' ' read -r __moor_p __moor_r </proc/self/stat
-  echo "opened ${name} $__moor_p" >&3
-  exec <&4 >&5 2>&6 3>&- 4<&- 5>&- 6>&-
-${exports.join("\n")}
-cd ${quote(workspace)}
-exec setsid ${quoteAll(argv)}
-)
-__moor_c=$?
-exec 4<&- 5>&- 6>&-
-echo "exit ${name} $__moor_c" >&3
-`;
-}
 
 /** As a shell tells of a program that SIGKILL ended. */
 const KILLED = 137;
@@ -158,6 +94,8 @@ export class Sandbox {
   #isReady = false;
   #login: WaitingReader | null = null;
   readonly #gone: Promise<void>;
+  /** Descriptors that this process was started with, which lead nowhere inside. */
+  readonly inherited: readonly number[];
   /** Settles when the sandbox is made and its door open, or cannot be. */
   readonly ready: Promise<void>;
 
@@ -166,7 +104,9 @@ export class Sandbox {
     child: ChildProcess,
     stock: PipeStock,
     doorOpen: Promise<void>,
+    inherited: readonly number[],
   ) {
+    this.inherited = inherited;
     this.#options = options;
     this.#child = child;
     this.#stock = stock;
@@ -194,7 +134,7 @@ export class Sandbox {
   /**
    * Does not wait until the sandbox is made: what is asked of it meanwhile waits inside. See `ready`.
    *
-   * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE when there is no filter for this machine
+   * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE when there is no filter for this machine; what `layout` throws
    */
   static async start(options: SandboxOptions): Promise<Sandbox> {
     const filter = seccompFilter();
@@ -208,11 +148,7 @@ export class Sandbox {
       if (path === null) throw unavailable(`there is no ${name} outside of the workspace`);
       return path;
     };
-    const stock = new PipeStock(options.channel, { shell: program("sh"), mkfifo: program("mkfifo") }, owner);
-    const files = [
-      writePrivate(options.channel, "arguments", Buffer.from(bwrapArguments(options).join("\0"))),
-      writePrivate(options.channel, "filter", filter),
-    ];
+    const filterFile = writePrivate(options.channel, "filter", filter);
     const hasDoor = typeof options.network !== "string";
     const own = hasDoor ? OWN_DESCRIPTORS + 1 : OWN_DESCRIPTORS;
     const inherited = inheritedDescriptors(own);
@@ -230,7 +166,8 @@ export class Sandbox {
         "pipe",
         "pipe",
         "pipe",
-        ...files,
+        "pipe",
+        filterFile,
         "pipe",
         ...(hasDoor ? (["ipc"] as const) : []),
         ...covering(inherited, { first: own, nothing }),
@@ -249,10 +186,16 @@ export class Sandbox {
               resolve();
             });
           });
-    for (const fd of files) closeSync(fd);
-    const sandbox = new Sandbox(options, child, stock, doorOpen);
-    // Made while bwrap is at work.
+    closeSync(filterFile);
+    // What follows is found and made while bwrap is at work.
+    const stock = new PipeStock(
+      options.channel,
+      () => ({ shell: program("sh"), mkfifo: program("mkfifo") }),
+      owner,
+    );
+    const sandbox = new Sandbox(options, child, stock, doorOpen, inherited);
     try {
+      sandbox.#tellArguments(await options.layout());
       await stock.fill(options.login === null ? [] : [join(options.channel, LOGIN_PIPE)]);
     } catch (error) {
       await sandbox.stop();
@@ -302,9 +245,14 @@ export class Sandbox {
   /**
    * Starts a program in a session of its own.
    *
+   * @param greeting first bytes of its standard input, one byte a character
    * @throws {MoorageError} ENVIRONMENT_LOST, or what `ready` rejects with
    */
-  async open(argv: readonly string[], env: Readonly<Record<string, string>>): Promise<ShellStream> {
+  async open(
+    argv: readonly string[],
+    env: Readonly<Record<string, string>>,
+    greeting = "",
+  ): Promise<ShellStream> {
     if (this.#lost) {
       // One that was never made is not lost: it cannot be had.
       await this.ready;
@@ -319,9 +267,12 @@ export class Sandbox {
     const waiting = this.#expect(set);
     // Before the shell opens its own, so that it waits for nobody; what is written now waits for it in the pipe.
     const { stdin, stdout, stderr, settle } = openHostEnds(set);
+    // A program that ended closes its input; `ended` tells how.
+    stdin.on("error", () => {});
+    if (greeting !== "") stdin.write(greeting, "latin1");
     void Promise.race([waiting.opened, waiting.ended]).then(settle);
+    this.#expectLogin();
     this.#child.stdin?.write(`open ${set.name}\n`);
-    this.#startLogin();
     // Whoever cannot have it is told why; the ends go with the sandbox.
     try {
       await this.ready;
@@ -329,9 +280,8 @@ export class Sandbox {
       for (const end of [stdin, stdout, stderr]) end.destroy();
       throw error;
     }
-    // A program that ended closes its input; `ended` tells how.
-    stdin.on("error", () => {});
     return {
+      isGreeted: true,
       stdin,
       stdout,
       stderr,
@@ -350,11 +300,10 @@ export class Sandbox {
     };
   }
 
-  /** Beside the first shell and after it, which is longer on its way. */
-  #startLogin(): void {
+  /** The login shell is started with the first one. */
+  #expectLogin(): void {
     if (this.#options.login === null || this.#login) return;
     this.#login = openReader(join(this.#options.channel, LOGIN_PIPE));
-    this.#child.stdin?.write("login\n");
   }
 
   /** Loses it for a reason of the host's. */
@@ -395,12 +344,20 @@ export class Sandbox {
     return { entry, opened: openedPromise, ended };
   }
 
-  /** One of the pipes that were asked for beyond the five that the types know. */
-  #pipe(descriptor: number): Readable {
+  /** One of the pipes that were asked for; the types do not know all of them. */
+  #pipe(descriptor: number): Socket {
     const pipe = (this.#child.stdio as readonly unknown[])[descriptor];
-    if (!(pipe instanceof Readable))
+    if (!(pipe instanceof Socket))
       throw new MoorageError("INTERNAL", `Cannot start a sandbox: it has no pipe ${descriptor}`);
     return pipe;
+  }
+
+  #tellArguments(layout: readonly string[]): void {
+    const pipe = this.#pipe(3);
+    // One that has failed by now takes none; its end tells why.
+    pipe.on("error", () => {});
+    const words = [...layoutArguments({ ...this.#options, layout }), "--setenv", WHOLE, "yes"];
+    pipe.end(words.join("\0"), () => pipe.destroy());
   }
 
   async #untilReady(doorOpen: Promise<void>): Promise<void> {
@@ -481,15 +438,22 @@ function writePrivate(folder: string, name: string, bytes: Buffer): number {
   return fd;
 }
 
+interface Arguments extends Pick<SandboxOptions, "workspace" | "network"> {
+  readonly layout: readonly string[];
+}
+
 /** All options of bwrap. A filter is read from descriptor 4, what was made is told on 5. */
-export function bwrapArguments({
-  layout,
-  workspace,
-  network,
-}: Pick<SandboxOptions, "layout" | "workspace" | "network">): string[] {
+export function bwrapArguments(options: Arguments): string[] {
+  return [...isolationArguments(options), ...layoutArguments(options)];
+}
+
+/** Nobody's secret, so they stand in its command line. */
+function isolationArguments({ network }: Pick<Arguments, "network">): string[] {
+  return [...ISOLATION, ...(network === "none" ? ["--unshare-net"] : [])];
+}
+
+function layoutArguments({ layout, workspace }: Pick<Arguments, "layout" | "workspace">): string[] {
   return [
-    ...ISOLATION,
-    ...(network === "none" ? ["--unshare-net"] : []),
     ...layout,
     "--chdir",
     workspace,
@@ -513,7 +477,8 @@ function command(
   inherited: readonly number[],
 ): string[] {
   const bwrap = program("bwrap");
-  const sandbox = [bwrap, "--args", "3", "--", ...supervisor(options, inherited)];
+  const isolation = isolationArguments({ network });
+  const sandbox = [bwrap, ...isolation, "--args", "3", "--", ...firstProgram(options, inherited)];
   if (typeof network === "string") return sandbox;
   const outer = [bwrap, "--unshare-user", "--unshare-net", "--cap-drop", "ALL", "--die-with-parent"];
   // Without it the kernel refuses a root in the inner layer, as it is the outer one's root.

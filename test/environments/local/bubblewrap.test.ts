@@ -428,7 +428,7 @@ console.log(output); await environment.stop(); }`;
     const workspace = await mkdtemp(join(root, "workspace-"));
     const channel = await mkdtemp(join(root, "channel-"));
     const sandbox = await Sandbox.start({
-      layout: layoutArgv({ workspace, channel, hidden: [], foreign: false, openNetwork: false }),
+      layout: async () => layoutArgv({ workspace, channel, hidden: [], foreign: false, openNetwork: false }),
       channel,
       workspace,
       env: { PATH: process.env.PATH ?? "", KEPT: "kept", verb: "mine" },

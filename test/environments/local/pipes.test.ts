@@ -9,7 +9,7 @@ import { burstReader, takePipes } from "../../../environments/local/pipes.ts";
 
 it("a stock of pipes that is closed lets its folder go, also in the middle of making more", async () => {
   const folder = mkdtempSync(join(tmpdir(), "moorage-pipes-"));
-  const stock = new PipeStock(folder, { shell: "/bin/sh", mkfifo: "mkfifo" });
+  const stock = new PipeStock(folder, () => ({ shell: "/bin/sh", mkfifo: "mkfifo" }));
   const making = stock.fill();
   await stock.close();
   await rm(folder, { recursive: true });
