@@ -399,6 +399,11 @@ export interface TreeScanOptions {
   readonly paths?: readonly string[];
   /** Files whose hashes are wanted with a scan of everything, where that saves a request. @default none */
   readonly hashed?: readonly string[];
+  /**
+   * Whether two programs may look at once, each at one half: sooner where a second core is idle, for somewhat more of the
+   * processor's time in all. @default false
+   */
+  readonly sideBySide?: boolean;
   readonly timeoutMs?: number;
   readonly abortSignal?: AbortSignal;
 }

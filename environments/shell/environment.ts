@@ -145,6 +145,8 @@ class ShellEnvironment extends BaseEnvironment {
       endCall: async (worker) => void (await this.#endTree(worker)),
       facts: () => this.#requireFacts(),
       environmentId: this.id,
+      // What can only run a program to its end may tell its errors as text.
+      hasTwoStreams: "openStream" in backend,
     });
     this.files = createFiles(this.#system, {
       workspace: () => this.workspace,

@@ -54,6 +54,8 @@ export interface SystemRunOptions {
   readonly stdin?: Uint8Array;
   /** Receives stdout as it arrives instead of collecting it; a slow promise holds the source back. */
   readonly onStdout?: (chunk: Buffer) => void | Promise<void>;
+  /** The same of stderr, only where `hasTwoStreams`. */
+  readonly onStderr?: (chunk: Buffer) => void | Promise<void>;
   /** Whether each piece of stdout is wanted when it is written: some backends send it faster at the end. @default false */
   readonly live?: boolean;
   /**
@@ -75,7 +77,7 @@ export interface SystemRunResult {
   readonly exitCode: number;
   /** Empty when `onStdout` took it. */
   readonly stdout: Buffer;
-  /** Decoded, at most 64 KiB. */
+  /** Decoded, at most 64 KiB; empty when `onStderr` took it. */
   readonly stderr: string;
 }
 
@@ -92,6 +94,8 @@ export interface SystemShell {
   readonly home: string;
   /** bash or a POSIX sh. */
   readonly shell: "bash" | "sh";
+  /** Whether stderr carries any bytes as they are, as stdout does. @default false */
+  readonly hasTwoStreams?: boolean;
   /** A private folder inside the environment for our records, mode 0700, made on first use. */
   privateDir(): Promise<string>;
 }

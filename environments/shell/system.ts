@@ -32,6 +32,8 @@ export interface SystemHost {
   endCall(worker: CallWorker): Promise<void>;
   readonly facts: () => WorkerFacts;
   readonly environmentId: string;
+  /** See `SystemShell`. @default false */
+  readonly hasTwoStreams?: boolean;
 }
 
 export class ResidentSystemShell implements SystemShell {
@@ -50,6 +52,10 @@ export class ResidentSystemShell implements SystemShell {
     return this.#host.facts().shell;
   }
 
+  get hasTwoStreams(): boolean {
+    return this.#host.hasTwoStreams ?? false;
+  }
+
   async run(script: string, options: SystemRunOptions = {}): Promise<SystemRunResult> {
     for (let losses = 0; ; losses += 1) {
       const outcome = await this.#runOnce(script, options);
@@ -61,12 +67,7 @@ export class ResidentSystemShell implements SystemShell {
 
   /** @throws {MoorageError} what is known of a script that did not run, or did not run to its end */
   async #runOnce(script: string, options: SystemRunOptions): Promise<SystemRunResult | Lost> {
-    const {
-      timeoutMs = limits.fileOpTimeoutMs,
-      maxBytes = STDOUT_MAX_BYTES,
-      abortSignal,
-      onStdout,
-    } = options;
+    const { timeoutMs = limits.fileOpTimeoutMs, maxBytes = STDOUT_MAX_BYTES, abortSignal } = options;
     const aborted = () => new MoorageError("ABORTED", "Cannot finish: the caller cancelled");
     if (abortSignal?.aborted) throw aborted();
     const worker = await this.#host.acquire();
@@ -103,23 +104,24 @@ export class ResidentSystemShell implements SystemShell {
       separate: true,
       dump: false,
       onData: (stream, chunk) => {
-        if (stream === "stderr") {
-          if (stderrBytes < STDERR_MAX_BYTES) stderr.push(chunk);
-          stderrBytes += chunk.length;
-          return undefined;
-        }
-        if (onStdout) {
+        const take = stream === "stderr" ? options.onStderr : options.onStdout;
+        if (take) {
           isHeard = true;
           const fail = (error: unknown) => {
             failure ??= error;
             stop(new MoorageError("INTERNAL", "Cannot finish: the reader of a script's output failed"));
           };
           try {
-            return onStdout(chunk)?.catch(fail);
+            return take(chunk)?.catch(fail);
           } catch (error) {
             fail(error);
             return undefined;
           }
+        }
+        if (stream === "stderr") {
+          if (stderrBytes < STDERR_MAX_BYTES) stderr.push(chunk);
+          stderrBytes += chunk.length;
+          return undefined;
         }
         stdoutBytes += chunk.length;
         if (stdoutBytes <= maxBytes) stdout.push(chunk);

@@ -4,6 +4,7 @@ import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { FileKind, TreeEntry, TreeScan, TreeScanOptions } from "../base.ts";
 import { FIND_NAMED, FindReader, findExpression, parseNamed, pickNamed, tooMany } from "../tree/find.ts";
+import type { Half } from "../tree/halves.ts";
 import { byPath, isInside, isOurs, OUR_PREFIX, textOf } from "../tree/names.ts";
 import { quote } from "./quote.ts";
 import type { SystemShell } from "./stream.ts";
@@ -28,10 +29,17 @@ function scanScript(
   root: string,
   nonce: string,
   listed: readonly string[] | undefined,
-  { hasFind, hashed }: { readonly hasFind: boolean; readonly hashed: string | null },
+  {
+    hasFind,
+    hashed,
+    half,
+  }: { readonly hasFind: boolean; readonly hashed: string | null; readonly half: Half | null },
 ): string {
   const only = listed ? "" : ` -name '${OUR_PREFIX}*' -prune -o`;
-  const whole = findExpression(OUR_PREFIX).map(quote).join(" ");
+  const findWhole = () => {
+    if (hashed !== null) return `${findAll()}\n${hashLines(hashed)}`;
+    return half ? findHalves(half) : `exec ${findAll()}`;
+  };
   const named = (words: string) => `exec find ${words} -maxdepth 0 -printf '${FIND_NAMED}'`;
   const few = listed && fewWords(listed);
   // A link's own words: BusyBox quotes them, GNU stat does when it is not told otherwise.
@@ -52,7 +60,7 @@ ${enterRoot(root)}
 printf '%s\\000%s\\000' "$PWD" "\${EPOCHSECONDS:-$(date +%s)}"
 if ${hasFind ? ":" : "find . -maxdepth 0 -printf '' 2>/dev/null"}; then
   printf 'G\\000'
-  ${listed ? (few ? named(few) : `exec xargs -0 sh -c ${quote(named('"$@"'))} sh`) : hashed === null ? `exec find . ${whole}` : `find . ${whole}\n${hashLines(hashed)}`}
+  ${listed ? (few ? named(few) : `exec xargs -0 sh -c ${quote(named('"$@"'))} sh`) : findWhole()}
 fi
 [ -n "$__moor_stat_option" ] && command -v xargs >/dev/null 2>&1 || exit 93
 printf 'S\\000%s\\000' "$(stat -c %d .)"
@@ -62,6 +70,27 @@ printf 'S\\000%s\\000' "$(stat -c %d .)"
       : `if find . -maxdepth 0 -print0 >/dev/null 2>&1; then find . -xdev${only} -print0; else __moor_walk .; fi`
   }; } | xargs -0 stat -c '${stat}'
 exit 0`;
+}
+
+/**
+ * Two finds where there is a second core, one of which answers on stderr: on one stream their answers would be mixed.
+ * Nobody else says anything there; that one was killed is told by the exit code.
+ */
+function findHalves(half: Half): string {
+  return `c=0
+exec 3>&2 2>/dev/null
+read -r c </sys/devices/system/cpu/online
+[ "\${c:-0}" != 0 ] || exec ${findAll()}
+${findAll({ half, isRest: false })} >&3 &
+${findAll({ half, isRest: true })}
+e=$?
+wait $!
+h=$?
+exit $((h > e ? h : e))`;
+}
+
+function findAll(part?: Parameters<typeof findExpression>[1]): string {
+  return `find . ${findExpression(OUR_PREFIX, part).map(quote).join(" ")}`;
 }
 
 /**
@@ -101,7 +130,13 @@ export async function scanTree(
   system: SystemShell,
   memo: ScanMemo,
   root: string,
-  { paths, hashed = [], timeoutMs = limits.treeTimeoutMs, abortSignal }: TreeScanOptions = {},
+  {
+    paths,
+    hashed = [],
+    sideBySide = false,
+    timeoutMs = limits.treeTimeoutMs,
+    abortSignal,
+  }: TreeScanOptions = {},
 ): Promise<TreeScan> {
   const inside = paths?.filter(isInside).sort(byPath);
   if (inside?.length === 0) return { root, entries: [], closed: [] };
@@ -109,24 +144,29 @@ export async function scanTree(
   const listed = isWhole ? undefined : inside;
   const nonce = `/${randomBytes(12).toString("hex")}/`;
   const chunks: Buffer[] = [];
+  const others: Buffer[] = [];
   let bytes = 0;
+  const gather = (list: Buffer[]) => (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (bytes > SCAN_MAX_BYTES) throw tooMany(root);
+    list.push(chunk);
+  };
   const asked = hashed.filter((path) => isInside(path) && !isOurs(path) && !ODD_NAME.test(path));
   const hashWords = !paths && memo.hasFind && asked.length > 0 ? fewWords(asked) : null;
-  const how = { hasFind: memo.hasFind, hashed: hashWords };
+  const mayDivide = sideBySide && memo.hasFind && !paths && hashWords === null && system.hasTwoStreams;
+  const half = mayDivide && memo.find?.root === root ? memo.find.reader.half() : null;
+  const how = { hasFind: memo.hasFind, hashed: hashWords, half };
   const { exitCode, stderr } = await system.run(scanScript(root, nonce, listed, how), {
     timeoutMs,
     ...(abortSignal && { abortSignal }),
     ...(listed && { stdin: pathList(listed) }),
-    onStdout: (chunk) => {
-      bytes += chunk.length;
-      if (bytes > SCAN_MAX_BYTES) throw tooMany(root);
-      chunks.push(chunk);
-    },
+    onStdout: gather(chunks),
+    ...(half && { onStderr: gather(others) }),
   });
   // find and xargs tell by their exit code of entries that went away meanwhile; beyond, they were killed or not found.
   const isTold = !(exitCode >= 91 && exitCode <= 94) && exitCode < 124 && bytes > 0;
   if (!isTold) throw rootError(exitCode, "scan", root, stderr);
-  const answer = Buffer.concat(chunks, bytes);
+  const answer = Buffer.concat([...chunks, ...others], bytes);
   const head = new Fields(answer.toString("latin1", 0, HEAD_MAX_BYTES));
   const realRoot = textOf(head.next()) ?? "/";
   const takenAt = Number(head.next());

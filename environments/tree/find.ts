@@ -5,6 +5,7 @@
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { FileKind, TreeEntry } from "../base.ts";
+import { divide, type Half } from "./halves.ts";
 import { byPath } from "./names.ts";
 
 /** What changes with a file stands together, so that a stamp is one piece of the answer. */
@@ -15,13 +16,26 @@ const END = "\\0%l\\0";
 /**
  * The expression that lists a whole folder, itself first; for a shell's single quotes or, split, as arguments.
  * A folder that is closed comes with a mark. Our own entries and other file systems are not entered.
+ *
+ * @param part what is listed: a half alone, or all but that. @default everything
  */
-export function findExpression(ownPrefix: string): readonly string[] {
+export function findExpression(
+  ownPrefix: string,
+  part?: { readonly half: Half; readonly isRest: boolean },
+): readonly string[] {
   return [
-    ...["-xdev", "-name", `${ownPrefix}*`, "-prune", "-o"],
+    ...["-xdev", ...(part ? findPart(part) : [])],
+    ...["-name", `${ownPrefix}*`, "-prune", "-o"],
     ...["-type", "d", "(", "!", "-readable", "-o", "!", "-executable", ")"],
     ...["-prune", "-printf", `!${WORDS} %P${END}`, "-o", "-printf", `${WORDS} %P${END}`],
   ];
+}
+
+function findPart({ half: { pattern, way }, isRest }: { readonly half: Half; readonly isRest: boolean }) {
+  if (isRest) return ["-path", pattern, "-prune", "-o"];
+  // The folders on the way are entered as ever, and told by the other find.
+  const entered = way.flatMap((folder) => ["-path", folder, "-o"]);
+  return ["-mindepth", "1", "!", "-path", pattern, "(", ...entered, "-prune", ")", "-o"];
 }
 
 /** The format for entries that are named one by one, as `./path`. */
@@ -70,6 +84,8 @@ export class FindReader {
   #places: ReadonlyMap<string, number> | null = null;
   #device = "";
   #entries: readonly TreeEntry[] = [];
+  /** How the entries are divided, by what they were when there were so many. */
+  #divided: { readonly count: number; readonly half: Half | null } = { count: 0, half: null };
   readonly #root: string;
 
   /** @param root for messages */
@@ -144,6 +160,14 @@ export class FindReader {
   /** Whether so many names cost more, looked at one by one, than the whole folder as it was last. */
   isWorthWhole(names: number): boolean {
     return names > Math.max(WHOLE_MIN_NAMES, this.#last.entries.length / 4);
+  }
+
+  /** One of two halves of the folder as it was last; null where one find is as fast as two. */
+  half(): Half | null {
+    const { length } = this.#entries;
+    if (Math.abs(length - this.#divided.count) > length / 4)
+      this.#divided = { count: length, half: divide(this.#entries) };
+    return this.#divided.half;
   }
 
   #keep(now: Gathered, fresh: TreeEntry[], isKept: Uint8Array): void {

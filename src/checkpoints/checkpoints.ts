@@ -124,7 +124,10 @@ export class Checkpoints implements AsyncDisposable {
           id: checkpoint.id,
           note: noteOn(checkpoint.skipped),
           finish: async () => {
-            const { entries } = await environment.tree.scan(place.root, { timeoutMs: budgetMs });
+            const { entries } = await environment.tree.scan(place.root, {
+              sideBySide: true,
+              timeoutMs: budgetMs,
+            });
             store.addMade(
               checkpoint.seq,
               entries.map(({ path }) => path).filter((path) => !before.has(path)),

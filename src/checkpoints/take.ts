@@ -142,7 +142,10 @@ export async function takeTree(
 ): Promise<TakenTree> {
   const { maxFileBytes = limits.checkpointFileMaxBytes, budgetMs = limits.treeTimeoutMs } = options;
   const deadline = performance.now() + budgetMs;
-  const { entries, closed } = await environment.tree.scan(place.root, { timeoutMs: budgetMs });
+  const { entries, closed } = await environment.tree.scan(place.root, {
+    sideBySide: true,
+    timeoutMs: budgetMs,
+  });
   // The very same entries: nothing is new, unless time ran out before.
   if (last?.checkpoint && last.inTime && last.entries === entries && options.reason !== null) {
     const checkpoint = store.repeat(last.checkpoint, {
