@@ -3,7 +3,15 @@
  * descriptor and is named through it, so that what is renamed or replaced by a link afterwards changes nothing;
  * elsewhere every part of the path is looked at before each use.
  */
-import { closeSync, constants, lstatSync, mkdirSync, openSync, realpathSync } from "node:fs";
+import {
+  closeSync,
+  constants,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readlinkSync,
+  realpathSync,
+} from "node:fs";
 import { MoorageError } from "../../src/errors.ts";
 import { parentOf } from "./names.ts";
 
@@ -16,6 +24,9 @@ export class HostFolders implements Disposable {
   readonly #byDescriptor = process.platform === "linux";
   /** By path, in order of use. */
   readonly #open = new Map<string, number>();
+  /** The one that was used last, as it is named: most entries are asked for folder by folder. */
+  #last: { readonly path: string; readonly name: string } | null = null;
+  #descriptors: string | null = null;
 
   /** @throws {MoorageError} FILE_MISSING, NOT_A_DIRECTORY, FILE_PERMISSION */
   constructor(root: string) {
@@ -60,30 +71,34 @@ export class HostFolders implements Disposable {
       this.#open.delete(known);
       closeSync(descriptor);
     }
+    this.#last = null;
   }
 
   [Symbol.dispose](): void {
+    this.#last = null;
     for (const descriptor of this.#open.values()) closeSync(descriptor);
     this.#open.clear();
   }
 
   #folder(path: string): Buffer | string {
     if (!this.#byDescriptor) return this.#checked(path);
-    const known = this.#open.get(path);
-    if (known !== undefined) {
-      this.#open.delete(path);
-      this.#open.set(path, known);
-      return `/proc/self/fd/${known}`;
-    }
-    const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
-    const descriptor = openSync(path === "" ? this.#root : this.at(path), flags);
+    if (this.#last?.path === path) return this.#last.name;
+    let descriptor = this.#open.get(path);
+    if (descriptor === undefined) {
+      const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
+      descriptor = openSync(path === "" ? this.#root : this.at(path), flags);
+    } else this.#open.delete(path);
     this.#open.set(path, descriptor);
     const [oldest] = this.#open;
     if (this.#open.size > OPEN_MAX && oldest) {
       this.#open.delete(oldest[0]);
       closeSync(oldest[1]);
     }
-    return `/proc/self/fd/${descriptor}`;
+    // By its number our process is found sooner than as `self`; in the mounted /proc it may have another one than for us.
+    this.#descriptors ??= `/proc/${readlinkSync("/proc/self")}/fd`;
+    const name = `${this.#descriptors}/${descriptor}`;
+    this.#last = { path, name };
+    return name;
   }
 
   #checked(path: string): Buffer {
