@@ -4,7 +4,7 @@
  * what changed. Whoever has it open has the pair to itself; a process that dies lets go of it.
  */
 import { createHash, randomBytes } from "node:crypto";
-import { rmSync } from "node:fs";
+import { readdirSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
@@ -44,8 +44,27 @@ const VERSION = 3;
 
 /** The file of one pair of folders. */
 export function baselineFile(stateDir: string, hostRoot: string, place: string): string {
-  const name = createHash("sha256").update(`${hostRoot}\0${place}`).digest("hex").slice(0, 32);
-  return join(stateDir, "sync", `${name}.sqlite`);
+  const name = shortHash(`${hostRoot}\0${place}`);
+  return join(stateDir, "sync", `${filesPrefix(hostRoot)}${name}.sqlite`);
+}
+
+/** Whether there is a baseline of any pair with this folder of the host. */
+export function hasBaseline(stateDir: string, hostRoot: string): boolean {
+  try {
+    const prefix = filesPrefix(hostRoot);
+    return readdirSync(join(stateDir, "sync")).some((name) => name.startsWith(prefix));
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return false;
+    throw error;
+  }
+}
+
+function filesPrefix(hostRoot: string): string {
+  return `${shortHash(hostRoot)}-`;
+}
+
+function shortHash(text: string): string {
+  return createHash("sha256").update(text).digest("hex").slice(0, 32);
 }
 
 /** Rows that are kept apart from the whole before that is written anew: writing it costs as much as some hundred rows. */
@@ -75,6 +94,8 @@ export class Baseline implements Disposable {
   readonly kept: Kept;
   /** Whether `kept` is what was handed in: nobody else ran a mirror of the pair since. */
   readonly isKnown: boolean;
+  /** Whether no mirror of the pair has ever had the file open. */
+  readonly isNew: boolean;
   /** That of a run that died; null when the last one ended well, or died before it had begun to change anything. */
   readonly intent: Intent | null;
   readonly #database: DatabaseSync;
@@ -83,8 +104,9 @@ export class Baseline implements Disposable {
   /** The whole as it is to be written, when nothing was noted since. */
   #prepared: Buffer | null = null;
 
-  private constructor(database: DatabaseSync, known: Kept | null) {
+  private constructor({ database, isNew }: Opened, known: Kept | null) {
     this.#database = database;
+    this.isNew = isNew;
     const word = String(database.prepare("SELECT word FROM words").get()?.word ?? "");
     this.isKnown = known !== null && known.word === word;
     this.kept =
@@ -111,12 +133,12 @@ export class Baseline implements Disposable {
     await makePrivateFolder(dirname(file));
     while (true) {
       if (abortSignal?.aborted) throw new MoorageError("ABORTED", "The mirror was cancelled");
-      let database: DatabaseSync | null = null;
+      let opened: Opened | null = null;
       try {
-        database = openDatabase(file);
-        return new Baseline(database, known());
+        opened = openDatabase(file);
+        return new Baseline(opened, known());
       } catch (error) {
-        database?.close();
+        opened?.database.close();
         const code = error instanceof Error && "errcode" in error ? Number(error.errcode) & 0xff : 0;
         const isDamaged = DAMAGED.has(code) || error instanceof SyntaxError;
         if (isDamaged) for (const each of [file, `${file}-journal`]) rmSync(each, { force: true });
@@ -259,18 +281,25 @@ export class Baseline implements Disposable {
   }
 }
 
+interface Opened {
+  readonly database: DatabaseSync;
+  /** Whether it was empty. */
+  readonly isNew: boolean;
+}
+
 /**
  * What a death of the machine takes away is found again by looking at both sides, so no write waits for the disk.
  *
  * @throws with SQLite's code when somebody has it open, or it is damaged
  */
-function openDatabase(file: string): DatabaseSync {
+function openDatabase(file: string): Opened {
   const database = new DatabaseSync(file, { timeout: 0 });
   try {
     database.exec(`
       PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = OFF;
       BEGIN EXCLUSIVE;`);
-    if (database.prepare("PRAGMA user_version").get()?.user_version !== VERSION) {
+    const version = database.prepare("PRAGMA user_version").get()?.user_version;
+    if (version !== VERSION) {
       database.exec(`
         DROP TABLE IF EXISTS wholes; DROP TABLE IF EXISTS paths; DROP TABLE IF EXISTS intents;
         DROP TABLE IF EXISTS words;
@@ -283,7 +312,7 @@ function openDatabase(file: string): DatabaseSync {
         PRAGMA user_version = ${VERSION};`);
     }
     database.exec("COMMIT");
-    return database;
+    return { database, isNew: version === 0 };
   } catch (error) {
     database.close();
     throw error;

@@ -11,7 +11,7 @@ import { realRoot } from "../tree/host-folders.ts";
 import { sweepStages } from "../tree/host-writer.ts";
 import { decidesIgnored, EXCLUDE_FILE, IgnoreRules, readRules, ruleFilesOf } from "../tree/ignore-rules.ts";
 import { foldersOn, showName } from "../tree/names.ts";
-import { Baseline, baselineFile, type Kept } from "./baseline.ts";
+import { Baseline, baselineFile, hasBaseline, type Kept } from "./baseline.ts";
 import { type Decision, type Direction, decide } from "./decide.ts";
 import { collisionsOf, hostIgnoresCase, isGits, judgeBy, ownFolders, requireApart } from "./guards.ts";
 import { type Side, View } from "./side.ts";
@@ -78,12 +78,14 @@ export async function mirror(
   options: SyncOptions,
 ): Promise<SyncReport> {
   const { direction, stateDir, abortSignal, dryRun = false, memory = new SyncMemory() } = options;
+  const here: Side = { tree: memory.tree, root: realRoot(hostFolder) };
+  // While the environment comes up. Only of a folder that no mirror knows: another one might change it meanwhile.
+  using ahead = hasBaseline(stateDir, here.root) ? null : scanAhead(here, abortSignal);
   await environment.start();
   const { workspace } = environment;
   const knownRoot = memory.roots.get(workspace);
   const thereRoot = knownRoot ?? (await makeWorkspace(environment));
   const bound = abortSignal ? { abortSignal } : {};
-  const here: Side = { tree: memory.tree, root: realRoot(hostFolder) };
   const there: Side = { tree: environment.tree, root: thereRoot };
   const { isolation, exposedHostPaths, sharedFolder } = environment.info();
   // A container may have the host's powers, and its paths are its own all the same.
@@ -106,7 +108,11 @@ export async function mirror(
   memory.pairs.delete(file);
   memory.roots.delete(workspace);
   if (!dryRun) sweepStages(here.root);
+  const isInside = isHost && `${there.root}/`.startsWith(here.root === "/" ? "/" : `${here.root}/`);
+  const isAhead = base.isNew && !isInside;
+  if (!isAhead) ahead?.[Symbol.dispose]();
   const scans = await scanBoth(here, there, {
+    ahead: isAhead ? (ahead?.scan ?? null) : null,
     mayMiss: knownRoot !== undefined,
     hashed: last?.pushed ?? [],
     ...bound,
@@ -232,18 +238,35 @@ async function makeWorkspace({ files, workspace }: BaseEnvironment): Promise<str
   return files.realPath(workspace);
 }
 
+/** A scan that nobody may come to ask for; then it is ended. */
+function scanAhead({ tree, root }: Side, abortSignal: AbortSignal | undefined) {
+  const ending = new AbortController();
+  const scan = tree.scan(root, {
+    abortSignal: AbortSignal.any([ending.signal, ...(abortSignal ? [abortSignal] : [])]),
+  });
+  // Whoever asks for it is told.
+  scan.catch(() => undefined);
+  return { scan, [Symbol.dispose]: () => ending.abort() };
+}
+
 /** @returns null when the environment's root is not, or no longer, what it is taken for; only where `mayMiss` */
 async function scanBoth(
   here: Side,
   there: Side,
   {
+    ahead,
     mayMiss,
     hashed,
     ...bound
-  }: { readonly mayMiss: boolean; readonly hashed: readonly string[]; readonly abortSignal?: AbortSignal },
+  }: {
+    readonly ahead: Promise<TreeScan> | null;
+    readonly mayMiss: boolean;
+    readonly hashed: readonly string[];
+    readonly abortSignal?: AbortSignal;
+  },
 ): Promise<readonly [TreeScan, TreeScan] | null> {
   const [hereScan, thereScan] = await Promise.allSettled([
-    here.tree.scan(here.root, bound),
+    ahead ?? here.tree.scan(here.root, bound),
     there.tree.scan(there.root, { ...bound, hashed }),
   ]);
   if (hereScan.status === "rejected") throw hereScan.reason;

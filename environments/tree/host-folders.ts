@@ -3,15 +3,7 @@
  * descriptor and is named through it, so that what is renamed or replaced by a link afterwards changes nothing;
  * elsewhere every part of the path is looked at before each use.
  */
-import {
-  closeSync,
-  constants,
-  lstatSync,
-  mkdirSync,
-  openSync,
-  readlinkSync,
-  realpathSync,
-} from "node:fs";
+import { closeSync, constants, lstatSync, mkdirSync, openSync, readlinkSync, realpathSync } from "node:fs";
 import { MoorageError } from "../../src/errors.ts";
 import { parentOf } from "./names.ts";
 

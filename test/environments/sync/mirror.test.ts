@@ -16,11 +16,12 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it, vi } from "vitest";
 import type { BaseEnvironment, EnvironmentTree } from "../../../environments/base.ts";
 import { createLocalEnvironment } from "../../../environments/local/index.ts";
 import { Baseline } from "../../../environments/sync/baseline.ts";
-import { mirror, type SyncOptions, type SyncReport } from "../../../environments/sync/mirror.ts";
+import { mirror, SyncMemory, type SyncOptions, type SyncReport } from "../../../environments/sync/mirror.ts";
+import { createHostTree } from "../../../environments/tree/host.ts";
 import { bytesOf } from "../../../environments/tree/names.ts";
 import { toMoorageError } from "../../../src/errors.ts";
 import { slowUnless } from "../../slow.ts";
@@ -262,6 +263,49 @@ for (const shell of ["bash", "sh"] as const) {
       await expect(waiting).rejects.toMatchObject({ code: "ABORTED" });
       held[Symbol.dispose]();
       expect((await f.sync()).conflicts).toEqual(conflicts.map(({ path, copy }) => ({ path, copy })));
+    });
+
+    it("looks at a new folder while the environment comes up, and again when another mirror was there first", async () => {
+      await using f = fixture(shell);
+      write(join(f.host, "a"), "1");
+      write(join(f.remote, "b"), "2");
+      await f.environment.start();
+      const memory = new SyncMemory();
+      const looks: Promise<unknown>[] = [];
+      const look = vi.spyOn(memory.tree, "scan").mockImplementation((...words) => {
+        const scan = createHostTree().scan(...words);
+        looks.push(scan);
+        return scan;
+      });
+      const coming = vi.spyOn(f.environment, "start");
+      coming.mockImplementationOnce(async () => {
+        expect(looks).toHaveLength(1);
+        await looks[0];
+        // It brings a file that has not been looked at.
+        expect((await f.sync()).pulled).toEqual(["b"]);
+      });
+      expect(await f.sync("both", { memory })).toEqual(nothing);
+      expect(looks).toHaveLength(2);
+      expect(picture(f.host, 0o777)).toEqual(picture(f.remote, 0o777));
+      // One that is known is looked at once, and not before.
+      coming.mockImplementationOnce(async () => expect(looks).toHaveLength(2));
+      expect(await f.sync("both", { memory })).toEqual(nothing);
+      expect(looks).toHaveLength(3);
+      look.mockClear();
+      rmSync(join(dirname(f.host), "state/sync"), { recursive: true });
+      expect(await f.sync("both", { memory })).toEqual(nothing);
+      expect(look).toHaveBeenCalledTimes(1);
+    });
+
+    it("ends the look at its folder when the environment does not come up", async () => {
+      await using f = fixture(shell);
+      const memory = new SyncMemory();
+      const look = vi.spyOn(memory.tree, "scan");
+      const failure = new Error("no such place");
+      vi.spyOn(f.environment, "start").mockRejectedValueOnce(failure);
+      await expect(f.sync("push", { memory })).rejects.toBe(failure);
+      expect(look).toHaveBeenCalledTimes(1);
+      expect(look.mock.calls[0]?.[1]?.abortSignal?.aborted).toBe(true);
     });
 
     it("does nothing when both sides are one folder (SY-18)", async () => {
