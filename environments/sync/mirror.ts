@@ -109,10 +109,10 @@ export async function mirror(
   memory.roots.delete(workspace);
   if (!dryRun) sweepStages(here.root);
   const isInside = isHost && `${there.root}/`.startsWith(here.root === "/" ? "/" : `${here.root}/`);
-  const isAhead = base.isNew && !isInside;
+  const isAhead = base.isNew && !isInside && ahead !== null && performance.now() - ahead.at < AHEAD_MAX_MS;
   if (!isAhead) ahead?.[Symbol.dispose]();
   const scans = await scanBoth(here, there, {
-    ahead: isAhead ? (ahead?.scan ?? null) : null,
+    ahead: isAhead ? ahead.scan : null,
     mayMiss: knownRoot !== undefined,
     hashed: last?.pushed ?? [],
     ...bound,
@@ -238,6 +238,9 @@ async function makeWorkspace({ files, workspace }: BaseEnvironment): Promise<str
   return files.realPath(workspace);
 }
 
+/** In a folder that was looked at longer ago, milliseconds, somebody may have worked since. */
+const AHEAD_MAX_MS = 5_000;
+
 /** A scan that nobody may come to ask for; then it is ended. */
 function scanAhead({ tree, root }: Side, abortSignal: AbortSignal | undefined) {
   const ending = new AbortController();
@@ -246,7 +249,7 @@ function scanAhead({ tree, root }: Side, abortSignal: AbortSignal | undefined) {
   });
   // Whoever asks for it is told.
   scan.catch(() => undefined);
-  return { scan, [Symbol.dispose]: () => ending.abort() };
+  return { scan, at: performance.now(), [Symbol.dispose]: () => ending.abort() };
 }
 
 /** @returns null when the environment's root is not, or no longer, what it is taken for; only where `mayMiss` */
