@@ -27,10 +27,12 @@ import {
 import type { ScriptBackend, ShellBackend } from "./backend.ts";
 import { parseExports } from "./exports.ts";
 import { createFiles, FILE_LIBRARY } from "./files.ts";
+import type { WorkerFacts } from "./greeting.ts";
 import { ownedOrphans } from "./left-behind.ts";
 import { loginDifference, loginProblem } from "./login.ts";
 import { OneShotShells } from "./one-shot.ts";
 import { OutputStore } from "./outputs.ts";
+import type { ShellKind } from "./phrases.ts";
 import { isPlain } from "./plain.ts";
 import { WorkerPool } from "./pool.ts";
 import { endTree, findProcesses, lastWill } from "./process-tree.ts";
@@ -47,13 +49,13 @@ import {
   runCommand,
   type YieldedCommand,
 } from "./runner.ts";
-import type { ShellKind } from "./script.ts";
 import { Session } from "./session.ts";
 import { emptyState, type ShellState, toBytes } from "./state.ts";
+import { Stop } from "./stop.ts";
 import { ResidentSystemShell } from "./system.ts";
 import { createTree } from "./tree.ts";
 import { UNATTENDED_VARIABLES } from "./unattended.ts";
-import { type CallWorker, WORKER_MARKER, Worker, type WorkerFacts } from "./worker.ts";
+import { type CallWorker, WORKER_MARKER, Worker } from "./worker.ts";
 import { YieldedProcess } from "./yielded.ts";
 
 export interface ShellEnvironmentOptions extends CommonOptions {
@@ -94,6 +96,8 @@ class ShellEnvironment extends BaseEnvironment {
   readonly #yielded = new Map<string, YieldedProcess>();
   readonly #sessions = new Set<Session>();
   readonly #stopping = new AbortController();
+  /** The same for calls. */
+  readonly #callStop = new Stop();
   readonly #running = new Set<Promise<unknown>>();
   readonly #prefix: string;
   /**
@@ -255,7 +259,7 @@ class ShellEnvironment extends BaseEnvironment {
       base: this.workspace,
       dump: false,
       plain: typeof command === "string" && !this.#requireFacts().hasFunctions && isPlain(command, state),
-      abortSignals: [],
+      stops: [],
     });
     return result;
   }
@@ -334,6 +338,7 @@ class ShellEnvironment extends BaseEnvironment {
     const keep = this.#options.keep ?? false;
     const started = this.#starting;
     this.#stopping.abort();
+    this.#callStop.stop();
     if (started) {
       await started.catch(() => undefined); // its own callers are told
       const goesWhole = this.#backend.disposable === true && !keep;
@@ -504,7 +509,7 @@ class ShellEnvironment extends BaseEnvironment {
   async #run(request: Omit<RunRequest, "home">): Promise<RunOutcome> {
     const running = runCommand(this.#host, {
       ...request,
-      abortSignals: [...request.abortSignals, this.#stopping.signal],
+      stops: [...request.stops, this.#callStop],
       home: this.#requireFacts().home,
     });
     this.#running.add(running);

@@ -1,5 +1,5 @@
 /** Which of the processes that were just adopted by init belong to a worker, or hold its streams. */
-import { childrenScript } from "./script.ts";
+import { childrenScript } from "./phrases.ts";
 import type { SystemShell } from "./stream.ts";
 import type { CallEnd, CallWorker } from "./worker.ts";
 

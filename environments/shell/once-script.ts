@@ -4,22 +4,19 @@
  * call: in JSON, and where a server of ours hands it on, through another shell. So it is short, and what is seldom needed
  * stands in it as a quoted word, which is read but not parsed.
  */
-import { quote } from "./quote.ts";
+
 import {
   assignments,
-  bootArgv,
-  type CallScript,
-  enter,
   FRAME,
   frame,
   holdersScript,
-  oldFolder,
   type ShellKind,
-  STARTUP_VARIABLES,
   shortNames,
   untilWhole,
   word,
-} from "./script.ts";
+} from "./phrases.ts";
+import { quote } from "./quote.ts";
+import { bootArgv, type CallScript, enter, oldFolder, STARTUP_VARIABLES } from "./script.ts";
 import { isKeptVariable, isSettableVariable } from "./state.ts";
 
 /**

@@ -12,6 +12,7 @@ import type { ScriptRequest } from "./backend.ts";
 import { parseExports, parseState } from "./exports.ts";
 import { FILE_LIBRARY } from "./files.ts";
 import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
+import { parseHello, pidList, type WorkerFacts } from "./greeting.ts";
 import { loginProblem } from "./login.ts";
 import {
   BASH_ONCE_HEAD,
@@ -23,17 +24,11 @@ import {
   oncePreamble,
   plainOnceScript,
 } from "./once-script.ts";
-import { type CallScript, type CallText, callScript, FRAME, helloScript, type ShellKind } from "./script.ts";
+import { FRAME, type ShellKind } from "./phrases.ts";
+import { type CallScript, type CallText, callScript, helloScript } from "./script.ts";
 import type { ShellState } from "./state.ts";
 import type { StreamEnd } from "./stream.ts";
-import {
-  type CallEnd,
-  type CallRequest,
-  type CallWorker,
-  parseHello,
-  pidList,
-  type WorkerFacts,
-} from "./worker.ts";
+import type { CallEnd, CallRequest, CallWorker } from "./worker.ts";
 
 /** A text that may travel as an argument, bytes: the kernel takes one of 128 KiB with its end. */
 const ARGUMENT_MAX_BYTES = 120_000;

@@ -22,6 +22,7 @@ import { folderOf, type StateDump } from "./exports.ts";
 import type { OutputStore, Spill } from "./outputs.ts";
 import type { WorkerPool } from "./pool.ts";
 import { fromBytes, type ShellState, toBytes } from "./state.ts";
+import type { Stop } from "./stop.ts";
 import type { CallEnd, CallWorker } from "./worker.ts";
 
 /** A command that goes on after its call returned. */
@@ -73,7 +74,7 @@ export interface RunRequest {
   /** Whether the command is one by `isPlain`. @default false */
   readonly plain?: boolean;
   /** Abort the call, beside `options.abortSignal`. */
-  readonly abortSignals: readonly AbortSignal[];
+  readonly stops: readonly Stop[];
 }
 
 export interface RunOutcome {
@@ -200,7 +201,7 @@ type Interruption = "timeout" | "abort" | "yield";
 /** Fires once, for the first reason that comes. */
 function watch(
   options: ExecOptions,
-  abortSignals: readonly AbortSignal[],
+  stops: readonly Stop[],
 ): {
   readonly fired: Promise<Interruption>;
   readonly dispose: () => void;
@@ -221,7 +222,7 @@ function watch(
       disposers.push(() => abortSignal.removeEventListener("abort", listener));
     };
     on(options.abortSignal, "abort");
-    for (const abortSignal of abortSignals) on(abortSignal, "abort");
+    for (const stop of stops) disposers.push(stop.onStop(() => resolve("abort")));
     on(options.yieldSignal, "yield");
     after(options.timeoutMs, "timeout");
     after(options.yieldMs, "yield");
@@ -330,7 +331,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
     Object.entries(options.env ?? {}).map(([name, value]) => [name, toBytes(value)] as const),
   );
   const stdin = typeof options.stdin === "string" ? Buffer.from(options.stdin, "utf8") : options.stdin;
-  const watcher = watch(options, request.abortSignals);
+  const watcher = watch(options, request.stops);
   const notes: string[] = [];
   try {
     for (let attempt = 1; ; attempt += 1) {
@@ -341,7 +342,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
       }
       notes.push(...acquired.notes);
       const { worker } = acquired;
-      if (options.abortSignal?.aborted || request.abortSignals.some(({ aborted }) => aborted)) {
+      if (options.abortSignal?.aborted || request.stops.some(({ stopped }) => stopped)) {
         host.pool.release(worker);
         return nothingKept({ ...abortedResult(fromBytes(state.cwd)), notes }, worker);
       }
@@ -504,11 +505,9 @@ async function acquireUnlessStopped(
   fired: Promise<Interruption>,
 ): Promise<Awaited<ReturnType<RunnerHost["acquire"]>> | "timedOut" | "aborted"> {
   const acquiring = host.acquire({ anyShell });
-  const stopped = fired.then<Awaited<typeof acquiring> | "timeout" | "abort">((reason) =>
-    reason === "yield" ? acquiring : reason,
-  );
-  const first = await Promise.race([acquiring, stopped]);
+  const first = await Promise.race([acquiring, fired]);
   if (typeof first !== "string") return first;
+  if (first === "yield") return await acquiring;
   void acquiring.then(
     ({ worker, notes }) => {
       host.keepNotes(notes);

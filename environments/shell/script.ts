@@ -7,7 +7,21 @@
  * Descriptors in the resident shell: 8 is the data stream (the program's stdout), 9 the control stream (its
  * stderr); its own 1 and 2 go nowhere, so that job notices and the like never reach a stream.
  */
+import {
+  assignments,
+  childrenScript,
+  endFrame,
+  endScript,
+  FRAME,
+  frame,
+  LEAVE,
+  type ShellKind,
+  shortNames,
+  streamEndFrame,
+  word,
+} from "./phrases.ts";
 import { quote, quoteAll } from "./quote.ts";
+import { changesOf, forgetReady, leaveC, READY_GUARD, type Readied, shortCall } from "./ready.ts";
 import {
   isKeptVariable,
   isSettableVariable,
@@ -15,45 +29,6 @@ import {
   POSIX_SENTINEL,
   type ShellState,
 } from "./state.ts";
-
-export type ShellKind = "bash" | "sh";
-
-/** Frames on the control stream unless said otherwise. */
-export const FRAME = {
-  /** Login environment: exports. */
-  login: "l",
-  /** Shell is up: shell, pid, home, cwd, uid, reaper, its children, functions that bash has of its variables, exports. */
-  hello: "h",
-  /**
-   * On each stream that the command writes to: everything that the session keeps was brought back, and what follows
-   * is the command's. What came before belongs to a child of an earlier one.
-   */
-  begun: "b",
-  /** The shell waits for the standard input's bytes. */
-  stdin: "i",
-  /** The asked working directory cannot be entered: reason. */
-  workdir: "w",
-  /** The session's cwd is gone: the folder used instead. */
-  moved: "m",
-  /** State after the call: exports (PWD and OLDPWD among them), then in bash aliases, function flags, functions. */
-  state: "s",
-  /**
-   * With the last `begun`, where no earlier call has told of them: children of the reaper before the call, and the
-   * shell's own stat line. With a greeting: the path of bash instead of the children.
-   */
-  before: "k",
-  /**
-   * On both streams: secret, exit code, children of the reaper, and of the new ones, where the shell ends with its
-   * call, those that hold its outputs. Nothing of the call follows. Where nothing came before it, the children before
-   * the call too; if they are the same, none are told.
-   */
-  end: "e",
-} as const;
-
-/** `printf` format that writes a frame whose body is `body`, itself a format. It has no quote that would end another. */
-export function frame(nonce: string, kind: string, body = ""): string {
-  return `"\\000${nonce}${kind}${body}\\000${nonce};"`;
-}
 
 /**
  * bash takes its calls from a loop on the first line of a `-c` script, so that line numbers in its messages count
@@ -70,32 +45,21 @@ export function wire(shell: ShellKind, text: string): string {
   return shell === "bash" ? `${text.length}\n${text}` : `${text}\n`;
 }
 
-/** The head of a text for a subshell is of one length, so that it is read at once too. */
-const READY_DIGITS = 10;
-
-/** A text for a subshell of `readyScript`, which drops one that comes too late for it. */
-export function wireReady(nonce: string, text: string): string {
-  return `${nonce}${String(text.length).padStart(READY_DIGITS)}\n${text}`;
-}
-
 /** Follows what another process than the resident shell reads from its stream: a standard input, a text by `wireReady`. */
 export function afterwards(nonce: string): string {
   return `${nonce}\n`;
 }
-
-/** Exit code of a shell that does not know where the next call begins, and runs none. */
-export const PLACE_LOST = 121;
 
 /**
  * Looks for `afterwards`. Where it does not come, whoever read before was ended in the middle, and the rest of a text or
  * an input would be taken for calls: the shell ends then, which is no loss of its orchestrator. The stream's end is one.
  */
 function keepPlaceScript(shell: ShellKind, nonce: string): string {
-  const leave = `{ trap - EXIT; exit ${PLACE_LOST}; }`;
+  const leave = `{ ${LEAVE}; }`;
   if (shell === "sh") {
     return `if IFS= read -r __moor_t || [ "$__moor_t" ]; then [ "$__moor_t" = ${nonce} ] || ${leave}; fi; unset __moor_t`;
   }
-  return `while LC_ALL=C IFS= read -r -N ${nonce.length} __moor_t; do [[ $__moor_t == ${nonce} ]] && IFS= read -r __moor_n || ${leave}; [[ $__moor_n ]] || break; LC_ALL=C IFS= read -r -N "$__moor_n" __moor_c; done; unset __moor_t`;
+  return `if LC_ALL=C IFS= read -r -N ${nonce.length + 1} __moor_t; then [[ $__moor_t == ${nonce}$'\\n' ]] || ${leave}; fi; unset __moor_t`;
 }
 
 /**
@@ -217,45 +181,13 @@ export interface CallScript {
   readonly once?: boolean;
   /** Whether the line is known to be of sound grammar, as our own are: it is then read once instead of twice. @default false */
   readonly sound?: boolean;
-  /** Whether the text is for the subshell of `readyScript`, in bash. @default false */
-  readonly ready?: boolean;
-  /** `LC_ALL` of a fresh shell, to which a text for that subshell goes back. @default null: it is not set */
-  readonly locale?: string | null;
+  /** The subshell of `readyScript` that the text is for, in bash. @default none */
+  readonly ready?: Readied | null;
   /**
    * Whether a line is known to leave no process in the background of its shell. Its subshell then ends the call itself,
    * which is sooner than the shell around it hears of the subshell's end. @default false
    */
   readonly plain?: boolean;
-}
-
-/** A text that no shell reads otherwise than as it is written, also behind the `=` of an assignment. */
-const BARE = /^[\w./:@%+,=-]+$/;
-
-/** One word on one line: in bash, text after it keeps its line number. */
-export function word(shell: ShellKind, text: string): string {
-  if (BARE.test(text)) return text;
-  if (shell === "sh" || !text.includes("\n")) return quote(text);
-  return `$'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'").replaceAll("\n", "\\n")}'`;
-}
-
-/** In few statements. Variables too long for the kernel stay in the shell, lest no program could be started. */
-export function assignments(
-  shell: ShellKind,
-  variables: ReadonlyMap<string, string | null>,
-  isAllowed: (name: string) => boolean,
-): string[] {
-  const tooLong = new Set(oversizedVariables(variables));
-  const words: Readonly<Record<"unset" | "keep" | "export", string[]>> = { unset: [], keep: [], export: [] };
-  for (const [name, value] of variables) {
-    if (!isAllowed(name) || (name === "POSIXLY_CORRECT" && value !== null)) continue;
-    if (value === null) words.unset.push(name);
-    else words[tooLong.has(name) ? "keep" : "export"].push(`${name}=${word(shell, value)}`);
-  }
-  return [
-    ...(words.unset.length > 0 ? [`unset ${words.unset.join(" ")}`] : []),
-    ...words.keep,
-    ...(words.export.length > 0 ? [`export ${words.export.join(" ")}`] : []),
-  ];
 }
 
 /** Undoes what the command's options, traps and functions would do to the words of our epilogue. */
@@ -390,38 +322,6 @@ function epilogue({ shell, calm, dump, restricts }: Ending): string {
 
 const LISTS_TRAPS = /\btrap[ \t]*(?:-p\b|$|[;&|)}<>\n])/;
 
-/**
- * Statements that add the children of a process to `__moor_a`. The kernel leaves one out when another is gone in the
- * middle of the list; that other is then missing in the next one, so two equal lists are whole. The usual case comes
- * without a loop, since who waits for it has just been forked, and every word costs.
- */
-export function childrenScript(pid: string): string {
-  const list = `/proc/${pid}/task/${pid}/children`;
-  return `__moor_k= __moor_l= __moor_i=0; read -r __moor_k <${list}; read -r __moor_l <${list}; __moor_a="$__moor_a$__moor_k "; ${untilWhole(list)}`;
-}
-
-/** Reads a list whose last answers are in `__moor_k` and `__moor_l` until two of them agree; each is added to `__moor_a`. */
-export function untilWhole(list: string): string {
-  return `while [ "$__moor_k" != "$__moor_l" ] && [ "$__moor_i" -lt 20 ]; do __moor_a="$__moor_a$__moor_l " __moor_k=$__moor_l __moor_l= __moor_i=$((__moor_i + 1)); read -r __moor_l <${list}; done`;
-}
-
-/** For what follows a command in a shell that ends with it: shorter names are read sooner, and nobody's are in the way. */
-export function shortNames(script: string): string {
-  return script.replaceAll("__moor_", "");
-}
-
-type Ends = Pick<CallScript, "nonce" | "secret" | "reaper" | "once">;
-
-/** `printf` with the frame that ends a call. */
-function endFrame({ nonce, secret }: Ends): string {
-  return `printf '\\000${nonce}${FRAME.end}${secret}\\000%s\\000%s\\000%s\\000${nonce};' "$__moor_e" "$__moor_a" "$__moor_h"`;
-}
-
-/** `printf` with the end of a stream that is told nothing more. */
-export function streamEndFrame({ nonce, secret }: Ends): string {
-  return `printf '\\000${nonce}${FRAME.end}${secret}\\000${nonce};'`;
-}
-
 /** Ends a call from within its subshell, where the command's streams are the first descriptors. */
 function earlyEndScript(call: CallScript): string {
   // Of our own scripts nobody asks what they left behind.
@@ -432,49 +332,6 @@ function earlyEndScript(call: CallScript): string {
   return shortNames(`__moor_e=$? __moor_a= __moor_h= IFS=' '; ${look}${errors}${endFrame(call)}`);
 }
 
-/** Ends a call: the exit code with the children of the one who adopts our orphans, and an end on each stream. */
-function endScript(call: Ends): string {
-  const { reaper, once } = call;
-  // The shell's own stderr goes nowhere, so a list that cannot be read is an empty one.
-  const look = reaper === null ? "" : `${childrenScript(reaper)}; `;
-  return `__moor_e=$? __moor_a= __moor_h=; ${look}${once && reaper !== null ? `${holdersScript("$__moor_b", 8, 9)}; ` : ""}${endFrame(call)} >&8
-${streamEndFrame(call)} >&9
-unset __moor_e __moor_a __moor_k __moor_l __moor_i __moor_h`;
-}
-
-/**
- * Has a text in the subshell of `readyScript` leave the locale that it was read in. Our own scripts stay there where no
- * program is told of it.
- */
-function localeScript({ sound, locale = null }: CallScript): string {
-  if (locale !== null) return `LC_ALL=${word("bash", locale)}; `;
-  return sound ? "" : "unset LC_ALL; ";
-}
-
-/**
- * Has bash fork the subshell of its next call before that call is known, so that the fork costs nobody time. It waits
- * for a text by `wireReady`, runs that, and its end is told as that of any call; so is its end without one. In either
- * case `afterwards` is to follow. The text is read and parsed in the locale C, which it leaves first: another one makes
- * both slower, and each change of it costs some 20 microseconds.
- */
-export function readyScript(call: Pick<CallScript, "nonce" | "secret" | "reaper">): string {
-  return `{ unset __moor_c __moor_n; ( LC_ALL=C; IFS= read -r -N ${call.nonce.length + READY_DIGITS + 1} __moor_n && __moor_n=\${__moor_n%?} && IFS= read -r -N "\${__moor_n#${call.nonce}}" __moor_c || exit; eval "$__moor_c"
-)
-${endScript(call)}
-${keepPlaceScript("bash", call.nonce)}
-}`;
-}
-
-/**
- * Which of the reaper's new children hold an output of this shell: a child may have cleared its variables.
- *
- * @param before the children that it had before, as a word
- * @param output and `errors`: the outputs' descriptors
- */
-export function holdersScript(before: string, output: number, errors: number): string {
-  return `for __moor_p in $__moor_a; do case " ${before} " in *" $__moor_p "*) continue;; esac; for __moor_f in /proc/$__moor_p/fd/*; do if [ "$__moor_f" -ef /proc/$$/fd/${output} ] || [ "$__moor_f" -ef /proc/$$/fd/${errors} ]; then __moor_h="$__moor_h $__moor_p"; break; fi; done; done`;
-}
-
 export interface CallText {
   /** Sent before, unless the shell has it from its last call; null when the state is short. */
   readonly setup: string | null;
@@ -482,6 +339,8 @@ export interface CallText {
   readonly call: string;
   /** Whether all of the call is told on the data stream. */
   readonly isOneStream: boolean;
+  /** Whether no frame tells the command's beginning, but `FRAME.ready` before the call and `FRAME.told` at its end. */
+  readonly isShort: boolean;
 }
 
 /** A longer state is kept in the shell between calls, since it reads its text byte by byte, bytes. */
@@ -507,16 +366,46 @@ export function callScript(call: CallScript): CallText {
   const shellLine = typeof command === "string";
   const ending = call.dump && shellLine ? endingOf(call, command) : null;
   const endsItself = call.plain === true && shellLine && !ending && call.stdinBytes === null && !call.once;
-  const exported = assignments(shell, state.variables, isKeptVariable).join("; ");
+  const ready = call.ready ?? null;
   // In POSIX mode some functions cannot be defined, and an error ends the shell: it comes last.
   const posix = call.env.get("POSIXLY_CORRECT") ?? state.variables.get("POSIXLY_CORRECT");
   const isDefining = shell === "bash" && (shellLine || state.exportedFunctions.length > 0);
   const defined = isDefining ? define(state).join("; ") : "";
+  const isBrought = ready !== null && ready.variables === state.variables;
+  const exported =
+    isBrought && !defined ? "" : assignments(shell, state.variables, isKeptVariable).join("; ");
   const inline = exported.length + defined.length <= INLINE_STATE_BYTES;
+  const changed = ready === null ? exported : changesOf(ready, state.variables);
+  const options = assignments(shell, call.env, isSettableVariable);
+  const leaving = ready?.inC ? leaveC(ready.base, call.sound) : "";
+  if (
+    ready !== null &&
+    endsItself &&
+    !call.separate &&
+    call.reaper !== null &&
+    inline &&
+    !defined &&
+    !posix
+  ) {
+    const entering = call.cwdRequired ? enter(call, 8) : null;
+    return {
+      setup: null,
+      call: shortCall(
+        call,
+        entering,
+        leaving,
+        [changed, ...options].filter((statement) => statement !== ""),
+      ),
+      isOneStream: true,
+      isShort: true,
+    };
+  }
   const prepare = [
     ...enter(call, endsItself ? 8 : 9),
-    ...(inline ? ["unset __moor_s __moor_d", exported] : ['eval "$__moor_s"; unset __moor_s']),
-    ...assignments(shell, call.env, isSettableVariable),
+    ...(inline
+      ? ["unset __moor_s __moor_d", changed]
+      : [ready === null ? "" : changesOf(ready, new Map()), 'eval "$__moor_s"; unset __moor_s']),
+    ...options,
     ...(ending && !ending.listsTraps ? [`trap ${quote(exitTrap(ending))} EXIT`] : []),
   ]
     .filter((statement) => statement !== "")
@@ -548,7 +437,7 @@ export function callScript(call: CallScript): CallText {
   const isOneStream = endsItself && !call.separate;
   const body = `${prepare}; exec >&8 ${errors} 8>&-${isOneStream ? " 9>&-" : ""}; ${bringUp && `{ ${bringUp}; } >/dev/null 2>&1; `}${begin}; ${isOneStream ? run : `{ ${run}\n} 9>&-`}
 ${ending ? epilogue(ending) : endsItself ? earlyEndScript(call) : ""}`;
-  const forget = shell === "bash" ? `unset __moor_c __moor_n; ${call.ready ? localeScript(call) : ""}` : "";
+  const forget = shell === "bash" ? `unset __moor_c __moor_n; ${ready ? forgetReady(call.nonce) : ""}` : "";
   // The standard input is asked for before its reader starts: a command that ends at once writes its state beside it,
   // and a frame in the middle of another is lost.
   const withInput = `printf ${frame(nonce, FRAME.stdin)} >&9; ${takeScript(call.stdinBytes ?? 0)} | { ( ${body}
@@ -566,7 +455,8 @@ exit $__moor_e
     : `{ ${forget}${subshell}\n${endScript(call)}\n${isFed ? `${keepPlaceScript(shell, nonce)}\n` : ""}}`;
   return {
     setup: inline ? null : `__moor_s=${quote(exported)} __moor_d=${quote(defined)}`,
-    call: text,
+    call: ready === null ? text : `${READY_GUARD}${leaving}${text}`,
     isOneStream,
+    isShort: false,
   };
 }

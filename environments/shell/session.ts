@@ -20,6 +20,7 @@ import {
   type ShellState,
   toBytes,
 } from "./state.ts";
+import { Stop } from "./stop.ts";
 
 export interface SessionHost {
   run(request: Omit<RunRequest, "home">): Promise<RunOutcome>;
@@ -70,7 +71,7 @@ export class Session implements ShellSession {
   readonly id = `sess_${randomBytes(6).toString("hex")}`;
   readonly #host: SessionHost;
   readonly #start: { readonly cwd?: string; readonly env?: Readonly<Record<string, string>> };
-  readonly #closing = new AbortController();
+  readonly #closing = new Stop();
   readonly #onClose: () => void;
   #state: ShellState | null = null;
   /** Whether a call has run, so that the first folder was there. */
@@ -120,7 +121,7 @@ export class Session implements ShellSession {
   }
 
   async close(): Promise<void> {
-    this.#closing.abort();
+    this.#closing.stop();
     await this.#queue;
     this.#onClose();
   }
@@ -147,7 +148,7 @@ export class Session implements ShellSession {
   async #execOnce(command: Command, options: ExecOptions): Promise<ExecResult> {
     checkCommand(command);
     checkOptions(options);
-    if (this.#closing.signal.aborted)
+    if (this.#closing.stopped)
       throw new MoorageError("SESSION_CLOSED", `Cannot run: session ${this.id} is closed`);
     if (options.abortSignal?.aborted) return abortedResult(this.cwd);
     const state = await this.state();
@@ -157,7 +158,7 @@ export class Session implements ShellSession {
       command,
       // The folder that the session was opened for must be there; one that it went to may be gone.
       options: atStart ? { ...options, cwd: fromBytes(state.cwd) } : options,
-      abortSignals: [this.#closing.signal],
+      stops: [this.#closing],
       state,
       base: fromBytes(state.cwd),
       dump: !plain,

@@ -2,10 +2,11 @@
 
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
+import type { WorkerFacts } from "./greeting.ts";
 import { quote } from "./quote.ts";
 import { emptyState } from "./state.ts";
 import type { SystemRunOptions, SystemRunResult, SystemShell } from "./stream.ts";
-import type { CallWorker, WorkerFacts } from "./worker.ts";
+import type { CallWorker } from "./worker.ts";
 
 const STDERR_MAX_BYTES = 64 * 1024;
 const STATE = emptyState("/");

@@ -7,28 +7,27 @@
 import { MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import { setDeadline } from "../deadline.ts";
+import { drained } from "./drained.ts";
 import { parseExports, parseState, type StateDump } from "./exports.ts";
 import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
+import { parseHello, pidList, type WorkerFacts } from "./greeting.ts";
 import { loginProblem } from "./login.ts";
+import { FRAME, PLACE_LOST, type ShellKind } from "./phrases.ts";
+import { canBring, droppedScript, leaveC, type Readied, readyScript, wireReady } from "./ready.ts";
 import {
   afterwards,
   BASH_BOOT_ARGV,
   bootArgv,
   type CallScript,
   callScript,
-  FRAME,
   helloScript,
-  PLACE_LOST,
-  readyScript,
-  type ShellKind,
   wire,
-  wireReady,
 } from "./script.ts";
 import type { ShellStream, StreamEnd } from "./stream.ts";
 
 export type CallRequest = Omit<
   CallScript,
-  "shell" | "nonce" | "secret" | "reaper" | "stdinBytes" | "once" | "ready" | "locale"
+  "shell" | "nonce" | "secret" | "reaper" | "stdinBytes" | "once" | "ready"
 > & {
   readonly stdin: Uint8Array | null;
   /** Whether each piece of output is wanted when it is written, where that costs more. @default false */
@@ -59,22 +58,6 @@ export interface CallEnd {
   /** Those of the new ones that are known to be the call's. @default none */
   readonly ownOrphans?: readonly number[];
   readonly lost: MoorageError | null;
-}
-
-export interface WorkerFacts {
-  readonly shell: ShellKind;
-  readonly pid: number;
-  readonly home: string;
-  readonly cwd: string;
-  readonly uid: number;
-  /** Variables of a fresh shell, one byte a character. */
-  readonly variables: ReadonlyMap<string, string>;
-  /** Whether a fresh shell has functions, which bash takes from its variables. */
-  readonly hasFunctions: boolean;
-  /** Variables of a login shell, when they were asked for and could be read. */
-  readonly login: ReadonlyMap<string, string> | null;
-  /** See `CallScript.reaper`. */
-  readonly reaper: string | null;
 }
 
 export interface WorkerOptions {
@@ -109,35 +92,6 @@ export interface KnownShells {
 /** Name of the variable by which every process of a worker is found. */
 export const WORKER_MARKER = "MOORAGE_WORKER";
 
-/** What a shell's greeting says of it, and the processes that its reaper had adopted by then. */
-export function parseHello(
-  fields: readonly string[],
-  login: ReadonlyMap<string, string> | null,
-): { readonly facts: WorkerFacts; readonly orphans: readonly number[] } {
-  const [bashVersion = "", pid = "", home = "", cwd = "/", uid = "", reaper = "", orphans = "", ...rest] =
-    fields;
-  const [functions = "", ...exports] = rest;
-  const facts: WorkerFacts = {
-    shell: bashVersion === "" ? "sh" : "bash",
-    pid: Number(pid),
-    home: home || "/",
-    cwd,
-    uid: Number(uid),
-    variables: parseExports(exports.join("\0")),
-    hasFunctions: functions !== "",
-    login,
-    reaper: reaper === "" ? null : reaper,
-  };
-  return { facts, orphans: pidList(orphans) };
-}
-
-export function pidList(text: string): number[] {
-  return text
-    .split(" ")
-    .filter((pid) => pid !== "")
-    .map(Number);
-}
-
 /** How long the control stream waits unread at the start of a call, milliseconds. */
 const CONTROL_PAUSE_MS = 4;
 
@@ -145,40 +99,6 @@ const CONTROL_PAUSE_MS = 4;
 const HELLO_PAUSE_MS = 20;
 
 type Receiver = (stream: "stdout" | "stderr", chunk: Buffer) => void | Promise<void>;
-
-/**
- * Resolves when the last bytes of a program that ended are read. Children may hold its streams open: then once nothing
- * came for `limits.drainMs`, or after `limits.killGraceMs` of a flood.
- */
-async function drained(stream: ShellStream): Promise<void> {
-  const sides = [stream.stdout, stream.stderr];
-  let news = false;
-  const onData = () => {
-    news = true;
-  };
-  const over = Promise.all(
-    sides.map((side) =>
-      side.readableEnded || side.destroyed
-        ? undefined
-        : new Promise<void>((resolve) => {
-            side.once("end", resolve).once("close", resolve);
-          }),
-    ),
-  );
-  for (const side of sides) side.on("data", onData);
-  const deadline = performance.now() + limits.killGraceMs;
-  let cancel = () => {};
-  do {
-    // What is held back, for a listener of this call or an earlier one, is still to come.
-    news = sides.some((side) => side.isPaused());
-    const silence = new Promise<void>((resolve) => {
-      cancel = setDeadline(limits.drainMs, resolve);
-    });
-    if ((await Promise.race([over, silence])) !== undefined) break;
-  } while (news && performance.now() < deadline);
-  cancel();
-  for (const side of sides) side.off("data", onData);
-}
 
 function farewellOf({ atLoss, atClose }: WorkerOptions): string | null {
   const steps = [
@@ -213,6 +133,12 @@ export interface CallWorker {
 interface Ready {
   readonly nonce: string;
   readonly secret: string;
+  readonly variables: Readied["variables"];
+  readonly inC: boolean;
+  /** Of the data stream, since it began to wait. */
+  readonly splitter: FrameSplitter;
+  /** Whether it has told that it waits, so that what comes next on the data stream is its call's. */
+  waits: boolean;
 }
 
 /** How a call ends whose text nobody was left to run: the subshell that waited for it, or for another, was ended before. */
@@ -251,6 +177,9 @@ export class Worker implements CallWorker {
   #setup: string | null = null;
 
   #ready: Ready | null = null;
+  /** Of the last call: the next one is likely to be its session's too. */
+  #lastVariables: Readied["variables"] = null;
+  #lastIsSound = false;
   /** When the subshell was asked for. */
   #preparedAt = 0;
 
@@ -398,15 +327,26 @@ export class Worker implements CallWorker {
 
   prepare(): void {
     if (this.facts.shell !== "bash" || this.#receiver || this.#ready || !this.alive) return;
-    const ready: Ready = { nonce: createNonce(), secret: createNonce() };
-    const splitter = new FrameSplitter(ready.nonce);
+    const nonce = createNonce();
+    const variables = this.#lastVariables;
+    const ready: Ready = {
+      nonce,
+      secret: createNonce(),
+      variables: variables && canBring(variables) ? variables : null,
+      inC: this.#lastIsSound,
+      splitter: new FrameSplitter(nonce),
+      waits: false,
+    };
     this.#ready = ready;
     this.#preparedAt = performance.now();
     this.#receiver = (stream, chunk) => {
       if (stream === "stderr") return;
-      const isOver = splitter
-        .push(chunk)
-        .some((part) => !Buffer.isBuffer(part) && part.kind === FRAME.end && part.fields[0] === ready.secret);
+      let isOver = false;
+      for (const part of ready.splitter.push(chunk)) {
+        if (Buffer.isBuffer(part)) continue;
+        if (part.kind === FRAME.ready) ready.waits = true;
+        if (part.kind === FRAME.end && part.fields[0] === ready.secret) isOver = true;
+      }
       // Somebody ended it before its time.
       if (!isOver) return;
       this.#stream.stdin.write(afterwards(ready.nonce), "latin1");
@@ -416,8 +356,8 @@ export class Worker implements CallWorker {
   }
 
   /** Has the subshell that waits end without a call. */
-  #dismiss({ nonce }: Ready): void {
-    this.#stream.stdin.write(wireReady(nonce, "") + afterwards(nonce), "latin1");
+  #dismiss(ready: Ready): void {
+    this.#stream.stdin.write(wireReady(ready, "", "") + afterwards(ready.nonce), "latin1");
   }
 
   #dropReady(): void {
@@ -436,11 +376,12 @@ export class Worker implements CallWorker {
     const { stdin, onData, live: _, ...rest } = request;
     const compose = (ready: Ready | null) => {
       const ids = ready ?? { nonce: createNonce(), secret: createNonce() };
-      const { shell, reaper, variables } = this.facts;
+      const { shell, reaper } = this.facts;
       const stdinBytes = stdin === null ? null : stdin.byteLength;
-      const locale = variables.get("LC_ALL") ?? null;
-      const text = callScript({ ...rest, ...ids, shell, reaper, stdinBytes, ready: ready !== null, locale });
-      return { ...ids, text, isReady: ready !== null };
+      const readied = ready && { ...ready, base: this.facts.variables };
+      const { nonce, secret } = ids;
+      const text = callScript({ ...rest, nonce, secret, shell, reaper, stdinBytes, ready: readied });
+      return { nonce, secret, text, ready };
     };
     let composed = compose(this.#ready);
     const { setup } = composed.text;
@@ -449,7 +390,10 @@ export class Worker implements CallWorker {
     const dismissed = hasSetup ? null : this.#ready;
     if (dismissed) composed = compose(null);
     this.#dropReady();
-    const { nonce, secret, text, isReady } = composed;
+    this.#lastVariables = request.state.variables;
+    this.#lastIsSound = request.sound ?? false;
+    const { nonce, secret, text, ready } = composed;
+    const isReady = ready !== null;
     const seen: {
       dump: string | null;
       restored: boolean;
@@ -461,7 +405,10 @@ export class Worker implements CallWorker {
       answered: boolean;
       /** The subshell did, before its end. */
       started: boolean;
+      /** The subshell told that it cannot run the call. */
+      unready: boolean;
     } = {
+      unready: false,
       restored: false,
       dump: null,
       workdir: null,
@@ -471,10 +418,13 @@ export class Worker implements CallWorker {
       answered: false,
       started: false,
     };
-    const splitters = { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
+    const splitters = {
+      stdout: ready?.splitter ?? new FrameSplitter(nonce),
+      stderr: new FrameSplitter(nonce),
+    };
     const open = new Set<string>(text.isOneStream ? ["stdout"] : ["stdout", "stderr"]);
     // Bytes before are the last ones of what an earlier call left behind and the end of which was already met.
-    const begun = new Set<string>();
+    const begun = new Set<string>(text.isShort && ready?.waits ? ["stdout"] : []);
     let finish: (how: "ended" | "stream") => void = () => {};
     const ended = new Promise<"ended" | "stream">((resolve) => {
       finish = resolve;
@@ -490,9 +440,32 @@ export class Worker implements CallWorker {
       if (control.isPaused()) control.resume();
     };
 
+    /** Whether the shell was asked if it had read the call. */
+    let isAsked = false;
     const onFrame = (stream: "stdout" | "stderr", frame: Frame): void => {
       const [first = "", exitCode = "", orphans = ""] = frame.fields;
+      if (frame.kind === FRAME.ready) {
+        if (text.isShort) begun.add(stream);
+        return;
+      }
+      if (text.isShort && frame.kind === FRAME.end) {
+        // The shell's word alone: the subshell was ended, in its call or before it had read it.
+        if (first !== secret || !open.has(stream)) return;
+        seen.exitCode = Number(exitCode);
+        seen.orphans = pidList(orphans);
+        isAsked = true;
+        this.#stream.stdin.write(wire("bash", droppedScript(nonce)), "latin1");
+        return;
+      }
+      if (frame.kind === FRAME.dropped && !isAsked) return;
       seen.answered = true;
+      if (frame.kind === FRAME.dropped) {
+        seen.started = first === "";
+        seen.restored = first === "" && !seen.unready;
+        open.delete(stream);
+        finish("ended");
+        return;
+      }
       if (frame.kind !== FRAME.end) seen.started = true;
       if (frame.kind === FRAME.begun) {
         seen.restored = true;
@@ -502,9 +475,15 @@ export class Worker implements CallWorker {
         this.#stream.stdin.write(afterwards(nonce), "latin1");
       } else if (frame.kind === FRAME.workdir) seen.workdir = first === "kernel" ? "kernel" : "missing";
       else if (frame.kind === FRAME.moved) seen.moved = first;
+      else if (frame.kind === FRAME.unready) seen.unready = true;
       else if (frame.kind === FRAME.state) seen.dump = first;
       // The shell tells the end once more where the subshell has told it.
-      else if (frame.kind === FRAME.end && first === secret && open.has(stream)) {
+      else if (
+        (frame.kind === FRAME.end || frame.kind === FRAME.told) &&
+        first === secret &&
+        open.has(stream)
+      ) {
+        if (frame.kind === FRAME.told) seen.restored = true;
         if (stream === "stdout") {
           seen.exitCode = Number(exitCode);
           seen.orphans = pidList(orphans);
@@ -536,7 +515,9 @@ export class Worker implements CallWorker {
         this.#setup = setup;
       }
       if (isReadLater) control.pause();
-      const message = isReady ? wireReady(nonce, text.call) : wire(this.facts.shell, text.call);
+      const message = ready
+        ? wireReady(ready, text.call, leaveC(this.facts.variables, request.sound))
+        : wire(this.facts.shell, text.call);
       // A standard input comes in between.
       const end = isReady && stdin === null ? afterwards(nonce) : "";
       this.#stream.stdin.write(message + end, "latin1");

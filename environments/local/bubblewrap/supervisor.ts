@@ -2,8 +2,10 @@
  * What runs in a sandbox for us. Its first program starts the first shell, and a login shell beside it, by itself and at
  * once; a supervisor reads requests for more from its standard input, a line each, and tells of shells by its output.
  */
+
+import type { ShellKind } from "../../shell/phrases.ts";
 import { quote, quoteAll } from "../../shell/quote.ts";
-import { loginScript, type ShellKind } from "../../shell/script.ts";
+import { loginScript } from "../../shell/script.ts";
 import type { StreamRequest } from "../../shell/stream.ts";
 import { CHANNEL } from "./layout.ts";
 import type { PipeSet } from "./pipes.ts";

@@ -1,7 +1,8 @@
 import { setTimeout as delay, setImmediate } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
+import type { WorkerFacts } from "../../../environments/shell/greeting.ts";
 import { WorkerPool } from "../../../environments/shell/pool.ts";
-import type { CallWorker, WorkerFacts } from "../../../environments/shell/worker.ts";
+import type { CallWorker } from "../../../environments/shell/worker.ts";
 import { limits } from "../../../src/limits.ts";
 
 function fakeWorker(id: string, preparedForMs: () => number = () => Number.POSITIVE_INFINITY): CallWorker {

@@ -58,7 +58,7 @@ describe("a command", () => {
       base: "/",
       home: "/",
       dump: false,
-      abortSignals: [],
+      stops: [],
     });
     expect(result).toMatchObject({ output: "on\n", exitCode: 0, notes: [] });
     await pool.close();
@@ -81,7 +81,7 @@ describe("a yielded command", () => {
       base: "/",
       home: "/",
       dump: false,
-      abortSignals: [],
+      stops: [],
     });
     expect(result.processId).toBe("proc_runner");
     const yielded = await yielding.promise;

@@ -6,7 +6,7 @@ import { PassThrough } from "node:stream";
 import { describe, expect, it, vi } from "vitest";
 import { spawnStream } from "../../../environments/local/spawn.ts";
 import { ownedOrphans } from "../../../environments/shell/left-behind.ts";
-import { PLACE_LOST } from "../../../environments/shell/script.ts";
+import { PLACE_LOST } from "../../../environments/shell/phrases.ts";
 import { emptyState, type ShellState } from "../../../environments/shell/state.ts";
 import type { ShellStream } from "../../../environments/shell/stream.ts";
 import { type CallEnd, Worker } from "../../../environments/shell/worker.ts";
@@ -302,37 +302,114 @@ describe("a worker whose next subshell is forked ahead", () => {
     await rig.worker.close();
   });
 
-  it("proves that a call did not run whose subshell was ended before", async () => {
+  it.each([
+    ["a line of any kind", "exit", false],
+    ["a plain one", "true", true],
+    ["a plain one that is not read at once", `echo ${"x".repeat(1_000)}`, true],
+  ])("proves that a call did not run whose subshell was ended before: %s", async (_title, rest, isPlain) => {
     const rig = await openRig("bash");
     const pid = await waiting(rig);
     rig.hold();
     process.kill(pid, "SIGKILL");
     await until(async () => (await carriers(rig.worker.id)).length === 1, "only the shell is left");
     const file = `${tmpdir()}/${token()}`;
-    const missed = rig.call(`echo >${file}; exit`);
+    const missed = rig.call(`echo >${file}; ${rest}`, false, null, emptyState("/"), isPlain);
     rig.letGo();
     expect(await missed).toMatchObject({ kind: "lost", begun: false, output: "" });
     expect(existsSync(file)).toBe(false);
     expect(await rig.call("echo next")).toMatchObject({ kind: "ended", output: "next\n" });
+    await waiting(rig);
+    expect(await rig.call("echo last", false, null, emptyState("/"), true)).toMatchObject({
+      kind: "ended",
+      output: "last\n",
+    });
     await rig.worker.close();
   });
 
-  it("runs nothing of a text in the middle of which its subshell was ended", async () => {
+  it("tells the end of a plain line whose subshell was ended in its middle, and runs it once", async () => {
     const rig = await openRig("bash");
-    const pid = await waiting(rig);
-    // What the shell writes stays on its way, so that nobody answers it.
-    rig.hold();
+    await waiting(rig);
     const file = `${tmpdir()}/${token()}`;
-    rig.stream.stdin.write("1000\nthe first half");
-    process.kill(pid, "SIGKILL");
-    await until(async () => (await carriers(rig.worker.id)).length < 2, "the subshell is gone");
-    rig.stream.stdin.write("and the rest of it");
-    const call = rig.call(`: >${file}`, false, null, LONG_STATE);
-    expect(await rig.stream.ended).toMatchObject({ exitCode: PLACE_LOST, lost: null });
-    rig.letGo();
-    expect(await call).toMatchObject({ kind: "lost", begun: false, output: "" });
-    expect(existsSync(file)).toBe(false);
+    const end = await rig.call(
+      `sh -c 'echo ran | tee -a ${file}; kill -9 $PPID; sleep 0.1'; echo never`,
+      false,
+      null,
+      emptyState("/"),
+      true,
+    );
+    expect(end).toMatchObject({ kind: "ended", restored: true, begun: true, exitCode: 137, output: "ran\n" });
+    expect(await readFile(file, "utf8")).toBe("ran\n");
+    await rm(file);
+    await waiting(rig);
+    expect(await rig.call("echo on", false, null, emptyState("/"), true)).toMatchObject({ output: "on\n" });
+    await rig.worker.close();
   });
+
+  it("reads a plain line of any length and any bytes", async () => {
+    const rig = await openRig("bash");
+    for (const word of ["short", "x".repeat(440), "x".repeat(600), "x".repeat(70_000), "h\xc3\xa9", "\xff"]) {
+      await waiting(rig);
+      const end = await rig.call(`echo ${word}\necho $LINENO`, false, null, emptyState("/"), true);
+      const output = `${Buffer.from(word, "latin1").toString()}\n2\n`;
+      expect(end).toMatchObject({ kind: "ended", exitCode: 0, output });
+    }
+    await rig.worker.close();
+  });
+
+  it.each([true, false])("has the variables of its own call alone, in a plain line: %s", async (isPlain) => {
+    const rig = await openRig("bash");
+    const base = (await rig.call("echo $PATH")).output;
+    const stateOf = (variables: Record<string, string | null>): ShellState => ({
+      ...emptyState("/"),
+      variables: new Map(Object.entries(variables)),
+    });
+    const path = `/nowhere:${base.trim()}`;
+    const gone = { ...LONG_STATE, variables: new Map([...LONG_STATE.variables, ["C", "3"]]) };
+    const calls: readonly (readonly [ShellState, string])[] = [
+      [stateOf({ A: "1", PATH: path }), `1..:${path}\n`],
+      [stateOf({ A: "1", PATH: path }), `1..:${path}\n`],
+      [stateOf({ A: "2", B: "b", PATH: null }), "2.b.:\n"],
+      [stateOf({ B: "b", TMOUT: "1", IFS: "x" }), `.b.:${base}`],
+      [stateOf({ A: "4" }), `4..:${base}`],
+      [gone, `..3:${base}`],
+      [stateOf({}), `..:${base}`],
+    ];
+    for (const [state, output] of calls) {
+      await waiting(rig);
+      const end = await rig.call('echo "$A.$B.$C:$PATH"', false, null, state, isPlain);
+      expect(end).toMatchObject({ kind: "ended", exitCode: 0, output });
+    }
+    await rig.worker.close();
+  });
+
+  it("shows nothing of ours to a command", async () => {
+    const rig = await openRig("bash");
+    await waiting(rig);
+    const look = "declare -F; compgen -v | grep moor; echo $OLDPWD $#";
+    const end = await rig.call(look);
+    expect(end).toMatchObject({ output: "0\n" });
+    await rig.worker.close();
+  });
+
+  it.each([false, true])(
+    "runs nothing of a text in the middle of which its subshell was ended, plain: %s",
+    async (isPlain) => {
+      const rig = await openRig("bash");
+      const pid = await waiting(rig);
+      // What the shell writes stays on its way, so that nobody answers it.
+      rig.hold();
+      const file = `${tmpdir()}/${token()}`;
+      rig.stream.stdin.write("1000\nthe first half");
+      process.kill(pid, "SIGKILL");
+      await until(async () => (await carriers(rig.worker.id)).length < 2, "the subshell is gone");
+      rig.stream.stdin.write("and the rest of it");
+      const call = rig.call(`echo >${file}`, false, null, isPlain ? emptyState("/") : LONG_STATE, isPlain);
+      expect(await rig.stream.ended).toMatchObject({ exitCode: PLACE_LOST, lost: null });
+      rig.letGo();
+      expect(await call).toMatchObject({ kind: "lost", begun: false, output: "" });
+      expect(existsSync(file)).toBe(false);
+    },
+  );
 
   it("leaves it when the call brings a state that the shell does not have yet", async () => {
     const rig = await openRig("bash");
