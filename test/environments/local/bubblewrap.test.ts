@@ -469,6 +469,8 @@ await environment.processes.start("sleep 4321"); console.log("started"); setInte
     await new Promise((resolve) => child.stdout.once("data", resolve));
     expect(await marked(workspace)).not.toEqual([]);
     child.kill("SIGKILL");
+    // What it leaves is nobody's only once it is gone itself.
+    await new Promise((resolve) => child.once("exit", resolve));
     await expect.poll(() => marked(workspace), { timeout: 20_000 }).toEqual([]);
     const { environment } = await make({ workspace, stateDir });
     await environment.start();
