@@ -9,7 +9,7 @@ import { expectEqual } from "./environments.ts";
 import { type Figure, type Measured, paired } from "./measure.ts";
 
 const MIB = 1024 * 1024;
-const ECHO_RUNS = 40;
+const ECHO_RUNS = 240;
 const COPY_RUNS = 5;
 
 /** As Debian configures it, as far as a comparison can feel it. */
