@@ -26,18 +26,15 @@ import {
 } from "../base.ts";
 import type { ScriptBackend, ShellBackend } from "./backend.ts";
 import { parseExports } from "./exports.ts";
-import { createFiles, FILE_LIBRARY } from "./files.ts";
+import { createFiles } from "./files.ts";
 import type { WorkerFacts } from "./greeting.ts";
 import { ownedOrphans } from "./left-behind.ts";
 import { loginDifference, loginProblem } from "./login.ts";
-import { OneShotShells } from "./one-shot.ts";
 import { OutputStore } from "./outputs.ts";
 import type { ShellKind } from "./phrases.ts";
 import { isPlain } from "./plain.ts";
-import { WorkerPool } from "./pool.ts";
-import { endTree, findProcesses, lastWill } from "./process-tree.ts";
+import { endTree, findProcesses } from "./process-tree.ts";
 import { createProcesses, type ShellProcesses } from "./processes.ts";
-import { RENAME_ASSISTANT, RENAME_ASSISTANT_END } from "./rename-assistant.ts";
 import {
   abortedResult,
   checkCommand,
@@ -50,12 +47,13 @@ import {
   type YieldedCommand,
 } from "./runner.ts";
 import { Session } from "./session.ts";
+import { Shells } from "./shells.ts";
 import { emptyState, type ShellState, toBytes } from "./state.ts";
 import { Stop } from "./stop.ts";
 import { ResidentSystemShell } from "./system.ts";
 import { createTree } from "./tree.ts";
 import { UNATTENDED_VARIABLES } from "./unattended.ts";
-import { type CallWorker, WORKER_MARKER, Worker } from "./worker.ts";
+import type { CallWorker } from "./worker.ts";
 import { YieldedProcess } from "./yielded.ts";
 
 export interface ShellEnvironmentOptions extends CommonOptions {
@@ -63,8 +61,6 @@ export interface ShellEnvironmentOptions extends CommonOptions {
   readonly shell?: ShellKind;
 }
 
-const IDLE_USER_SHELLS = 8;
-const IDLE_SYSTEM_SHELLS = 2;
 /** How often a set-aside shell's processes are looked for, growing to this, milliseconds. */
 const GONE_POLL_MAX_MS = 30_000;
 const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/;
@@ -87,8 +83,6 @@ class ShellEnvironment extends BaseEnvironment {
   readonly processes: EnvironmentProcesses;
   readonly outputs: EnvironmentOutputs;
   readonly #backend: ShellBackend | ScriptBackend;
-  /** Makes the workers where no stream can be held open. */
-  #oneShots: OneShotShells | null = null;
   readonly #options: ShellEnvironmentOptions;
   readonly #outputStore: OutputStore;
   readonly #system: ResidentSystemShell;
@@ -99,28 +93,16 @@ class ShellEnvironment extends BaseEnvironment {
   /** The same for calls. */
   readonly #callStop = new Stop();
   readonly #running = new Set<Promise<unknown>>();
-  readonly #prefix: string;
-  /**
-   * Variable that marks what a worker started. Where we set all variables it is our own; where another environment
-   * may have us inside, and marks its processes too, it is nobody else's.
-   */
-  readonly #markerName: string;
-  readonly #users: WorkerPool;
-  readonly #systems: WorkerPool;
+  readonly #shells: Shells;
   /** What commands need of us. */
   readonly #host: RunnerHost;
   #facts: WorkerFacts | null = null;
   /** Those of a session that has run nothing. */
   #freshVariables: ShellState["variables"] | null = null;
-  /** Told with the next result of a command: what a start or a request of our own met. */
-  readonly #pendingNotes: string[] = [];
   #starting: Promise<void> | null = null;
   /** Why the place has not come up yet; the backend, which it stands on, may be well all the same. */
   #startFailure: MoorageError | null = null;
   #stopped: Promise<void> | null = null;
-  #recovering: Promise<string | null> | null = null;
-  /** Told to every call once; a session learns of a loss that another call met. */
-  #generation = 0;
 
   constructor(backend: ShellBackend | ScriptBackend, options: ShellEnvironmentOptions) {
     super();
@@ -134,18 +116,22 @@ class ShellEnvironment extends BaseEnvironment {
     this.id = options.id ?? randomEnvironmentId();
     this.#backend = backend;
     this.#options = options;
-    this.#prefix = `${this.id}.${randomBytes(4).toString("hex")}`;
-    this.#markerName =
-      "openStream" in backend ? WORKER_MARKER : `${WORKER_MARKER}_${randomBytes(4).toString("hex")}`;
-    this.#users = this.#makePool("user");
-    this.#systems = this.#makePool("system");
+    this.#shells = new Shells({
+      environmentId: this.id,
+      backend,
+      shell: options.shell ?? "auto",
+      start: () => this.start(),
+      isStopped: () => this.#stopped !== null,
+      stopping: this.#stopping.signal,
+      onRecovered: () => this.#system.reset(),
+    });
     this.#outputStore = new OutputStore(options.stateDir);
     this.#host = this.#makeHost();
     this.outputs = this.#outputStore;
     this.#system = new ResidentSystemShell({
-      acquire: async () => (await this.#acquire("system")).worker,
-      release: (worker) => this.#systems.release(worker),
-      discard: (worker) => this.#systems.discard(worker),
+      acquire: async () => (await this.#shells.acquire("system")).worker,
+      release: (worker) => this.#shells.systems.release(worker),
+      discard: (worker) => this.#shells.systems.discard(worker),
       endCall: async (worker) => void (await this.#endTree(worker)),
       facts: () => this.#requireFacts(),
       environmentId: this.id,
@@ -163,7 +149,7 @@ class ShellEnvironment extends BaseEnvironment {
     });
     this.#shellProcesses = createProcesses(this.#system, {
       environmentId: this.id,
-      markerName: this.#markerName,
+      markerName: this.#shells.markerName,
       workspace: () => this.workspace,
       joinsWaits: !("openStream" in backend),
       variables: async (session) => {
@@ -225,13 +211,13 @@ class ShellEnvironment extends BaseEnvironment {
   }
 
   override async setEgress(policy: EgressPolicy): Promise<void> {
-    if (this.#stopped) throw this.#stoppedError();
+    if (this.#stopped) throw this.#shells.stoppedError();
     if (!this.#backend.setEgress) return super.setEgress(policy);
     return this.#backend.setEgress(policy);
   }
 
   start(): Promise<void> {
-    if (this.#stopped) return Promise.reject(this.#stoppedError());
+    if (this.#stopped) return Promise.reject(this.#shells.stoppedError());
     this.#starting ??= this.#start().then(
       () => {
         this.#startFailure = null;
@@ -249,7 +235,7 @@ class ShellEnvironment extends BaseEnvironment {
   async exec(command: Command, options: ExecOptions = {}): Promise<ExecResult> {
     checkCommand(command);
     checkOptions(options);
-    if (this.#stopped) throw this.#stoppedError();
+    if (this.#stopped) throw this.#shells.stoppedError();
     if (options.abortSignal?.aborted) return abortedResult(this.workspace);
     const state = await this.#freshState();
     const { result } = await this.#run({
@@ -292,25 +278,12 @@ class ShellEnvironment extends BaseEnvironment {
     // While the place comes up; who runs something there is told of a failure.
     this.#outputStore.prepare().catch(() => {});
     await this.#backend.start((progress) => this.#options.onProgress?.(progress));
-    const worker = await this.#acquireFirst();
+    const worker = await this.#shells.acquireFirst();
     // Beside the login shell, if that is still to answer.
     if (worker.facts.login === null) worker.prepare?.();
-    if (worker.loginProblem !== null) this.#pendingNotes.push(worker.loginProblem);
+    if (worker.loginProblem !== null) this.#shells.keepNotes([worker.loginProblem]);
     this.#facts ??= { ...worker.facts, login: worker.facts.login ?? (await this.#readLogin()) };
-    this.#users.release(worker);
-  }
-
-  /** A profile may end the place that it is read in: one that comes back is come back to without it. */
-  async #acquireFirst(): Promise<CallWorker> {
-    try {
-      return await this.#users.acquire();
-    } catch (error) {
-      if (this.#stopped || !isMoorageError(error, "ENVIRONMENT_LOST")) throw error;
-      const note = await this.#recover(error);
-      if (note === null) throw error;
-      this.#keepNotes([note]);
-      return await this.#users.acquire();
-    }
+    this.#shells.users.release(worker);
   }
 
   /** Null where the first shell reads it, and where it could not be read, which the next result tells. */
@@ -321,7 +294,7 @@ class ShellEnvironment extends BaseEnvironment {
       return parseExports(await backend.readLogin());
     } catch (error) {
       if (!isMoorageError(error)) throw error;
-      this.#pendingNotes.push(loginProblem(error));
+      this.#shells.keepNotes([loginProblem(error)]);
       return null;
     }
   }
@@ -356,14 +329,15 @@ class ShellEnvironment extends BaseEnvironment {
               if (!isMoorageError(error, "ENVIRONMENT_LOST")) throw error;
             }),
           );
-        await inside(() => endTree(this.#system, { marker: `${this.#markerName}=${this.#prefix}.u` }));
+        await inside(() =>
+          endTree(this.#system, { marker: `${this.#shells.markerName}=${this.#shells.everyUser}` }),
+        );
         if (!keep) {
           await inside(() => this.#shellProcesses.stopAll());
           await inside(() => this.#system.removePrivateDir());
         }
       }
-      await this.#users.close();
-      await this.#systems.close();
+      await this.#shells.close();
     }
     await attempt(() => this.#backend.stop({ keep }));
     if (problems.length > 0) {
@@ -380,10 +354,6 @@ class ShellEnvironment extends BaseEnvironment {
     return health.healthy;
   }
 
-  #stoppedError(): MoorageError {
-    return new MoorageError("ENVIRONMENT_STOPPED", `Cannot run: environment ${this.id} was stopped`);
-  }
-
   #requireFacts(): WorkerFacts {
     if (!this.#facts)
       throw new MoorageError(
@@ -391,106 +361,6 @@ class ShellEnvironment extends BaseEnvironment {
         `Cannot tell the home folder: environment ${this.id} has not started`,
       );
     return this.#facts;
-  }
-
-  #makePool(kind: "user" | "system"): WorkerPool {
-    return new WorkerPool({
-      prefix: () => (kind === "user" ? this.#userPrefix : `${this.#prefix}.s`),
-      login: kind === "user" && (this.#backend.readsLogin ?? true) && !("readLogin" in this.#backend),
-      open: (id, login) => this.#openWorker(kind, id, login),
-      maxIdle: kind === "user" ? IDLE_USER_SHELLS : IDLE_SYSTEM_SHELLS,
-    });
-  }
-
-  /** Of the shells for commands since the place was last come back to. */
-  get #userPrefix(): string {
-    return `${this.#prefix}.u${this.#generation}`;
-  }
-
-  #openWorker(kind: "user" | "system", id: string, login: boolean): Promise<CallWorker> {
-    const backend = this.#backend;
-    if (!("openStream" in backend)) {
-      this.#oneShots ??= new OneShotShells({
-        shell: this.#options.shell ?? "auto",
-        login: backend.readsLogin ?? true,
-        markerName: this.#markerName,
-        run: (request) => backend.runScript(request),
-      });
-      return this.#oneShots.open(id, kind);
-    }
-    return Worker.open({
-      id,
-      login,
-      shell: this.#options.shell ?? "auto",
-      library: "",
-      known: backend.knownShells,
-      // When its stream ends unasked, the orchestrator is gone or out of reach, and commands have nobody to answer to.
-      ...(kind === "system" && {
-        library: FILE_LIBRARY + RENAME_ASSISTANT,
-        atClose: RENAME_ASSISTANT_END,
-        // That of a shell whose stream ends late must not reach those that were opened after its loss.
-        atLoss: lastWill(`${WORKER_MARKER}=${this.#userPrefix}.`),
-      }),
-      // Our own scripts still clean up while the environment stops.
-      open: (argv, env, greeting) =>
-        backend.openStream({
-          argv,
-          env,
-          greeting,
-          purpose: kind,
-          ...(kind === "user" && { abortSignal: this.#stopping.signal }),
-        }),
-    });
-  }
-
-  /** Brings the place up, again if it was lost, and takes a worker. */
-  async #acquire(
-    kind: "user" | "system",
-    wanted: { readonly anyShell: boolean } = { anyShell: false },
-  ): Promise<{ worker: CallWorker; notes: string[] }> {
-    // While stopping, our own scripts still clean up.
-    if (this.#stopped && kind === "user") throw this.#stoppedError();
-    if (!this.#stopped) await this.start();
-    const pool = () => (kind === "user" ? this.#users : this.#systems);
-    const generation = this.#generation;
-    try {
-      return { worker: await pool().acquire(wanted), notes: [] };
-    } catch (error) {
-      if (this.#stopped) throw error;
-      const known = toMoorageError(error, "ENVIRONMENT_UNAVAILABLE", "Cannot open a shell");
-      const note = this.#generation === generation ? await this.#recover(known) : null;
-      if (note === null && this.#generation === generation) throw known;
-      const notes = note ? [note] : [];
-      if (kind === "system") this.#keepNotes(notes);
-      try {
-        return { worker: await pool().acquire(), notes };
-      } catch (again) {
-        // Whoever succeeds is told of the loss.
-        this.#keepNotes(notes);
-        throw again;
-      }
-    }
-  }
-
-  /** For the next result of a command, once, though several of our own requests met the same. */
-  #keepNotes(notes: readonly string[]): void {
-    this.#pendingNotes.push(...notes.filter((note) => !this.#pendingNotes.includes(note)));
-  }
-
-  #recover(error: MoorageError): Promise<string | null> {
-    this.#recovering ??= (async () => {
-      const recovery = await this.#backend.recover(error);
-      if (!recovery) return null;
-      this.#generation += 1;
-      this.#oneShots?.reset();
-      this.#users.reset();
-      this.#systems.reset();
-      this.#system.reset();
-      return recovery.note;
-    })().finally(() => {
-      this.#recovering = null;
-    });
-    return this.#recovering;
   }
 
   /** State of a session that has run nothing: the workspace, and what a login adds to a fresh shell's variables. */
@@ -522,20 +392,20 @@ class ShellEnvironment extends BaseEnvironment {
 
   #makeHost(): RunnerHost {
     return {
-      pool: this.#users,
+      pool: this.#shells.users,
       outputs: this.#outputStore,
       acquire: async (wanted) => {
-        const { worker, notes } = await this.#acquire("user", wanted);
-        return { worker, notes: [...this.#pendingNotes.splice(0), ...notes] };
+        const { worker, notes } = await this.#shells.acquire("user", wanted);
+        return { worker, notes: [...this.#shells.takeNotes(), ...notes] };
       },
-      keepNotes: (notes) => this.#keepNotes(notes),
+      keepNotes: (notes) => this.#shells.keepNotes(notes),
       endTree: (worker) => this.#endTree(worker),
       leftBehind: (worker, end) =>
-        this.#afterRecovery(async () => {
+        this.#shells.afterRecovery(async () => {
           const owned = await ownedOrphans(this.#system, worker, end);
           return owned.length === 0 ? [] : this.#findTree(worker, owned);
         }),
-      takeNotes: () => this.#pendingNotes.splice(0),
+      takeNotes: () => this.#shells.takeNotes(),
       gone: (worker) => this.#gone(worker),
       adopt: (yielded) => this.#adopt(yielded),
       explainExit: async (exitCode, startedAt) =>
@@ -545,7 +415,7 @@ class ShellEnvironment extends BaseEnvironment {
   }
 
   #endTree(worker: CallWorker): Promise<LeftProcess[]> {
-    return this.#afterRecovery(() =>
+    return this.#shells.afterRecovery(() =>
       endTree(this.#system, {
         marker: worker.marker,
         sinceTicks: worker.sinceTicks ?? null,
@@ -553,20 +423,6 @@ class ShellEnvironment extends BaseEnvironment {
           worker.shellPid !== null && { exceptPids: [worker.shellPid], sincePid: worker.shellPid }),
       }),
     );
-  }
-
-  /** Tries a request of ours again where it failed because the place is full of processes, say, and was brought back. */
-  async #afterRecovery<Result>(request: () => Promise<Result>): Promise<Result> {
-    try {
-      return await request();
-    } catch (error) {
-      if (this.#stopped || !isMoorageError(error)) throw error;
-      const generation = this.#generation;
-      const note = await this.#recover(error);
-      if (note === null && this.#generation === generation) throw error;
-      if (note !== null && !this.#pendingNotes.includes(note)) this.#keepNotes([note]);
-      return await request();
-    }
   }
 
   async #findTree(worker: CallWorker, pids: readonly number[] = []): Promise<readonly LeftProcess[]> {
@@ -641,7 +497,7 @@ class ShellEnvironment extends BaseEnvironment {
       ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
       ...(options.env ? { env: options.env } : {}),
     });
-    if (this.#stopped) throw this.#stoppedError();
+    if (this.#stopped) throw this.#shells.stoppedError();
     await this.start();
     return this.#shellProcesses.start(command, options);
   }
