@@ -38,7 +38,7 @@ export const FRAME = {
   end: "e",
   /** On the data stream: a subshell of `readyScript` waits, and what follows is its call's. */
   ready: "r",
-  /** On the data stream: what `end` tells, from a call's own subshell. */
+  /** What `end` tells, from a call's own subshell. */
   told: "t",
   /** On the data stream: the subshell could not be set up for its call, and the command did not run. */
   unready: "u",

@@ -94,7 +94,7 @@ export function readyScript(call: Ends & Pick<Readied, "variables" | "inC">): st
   // The head of each text calls it.
   const enter = `${nonce}() { unset __moor_c; case $# in 1) return;; esac; cd -- "$2" || __moor_f "$2"; case $# in 2) unset OLDPWD;; *) OLDPWD=$3;; esac; }`;
   const fall = `__moor_f() { until cd -- "$1"; do set -- "\${1%/*}"; case $1 in /*) ;; *) cd /; break;; esac; done; printf ${frame(nonce, FRAME.moved, "%s")} "$PWD" >&8; }`;
-  const rehearsal = `${nonce} 0; ${nonce} 0 / /; { : ''; } </dev/null >&8 2>&8 8>&- 9>&-; __moor_e 2>/dev/null`;
+  const rehearsal = `${nonce} 0; ${nonce} 0 / /; { : ''; } </dev/null >&8 2>&8 8>&- 9>&-; __moor_e${inC ? " 1" : ""} 2>/dev/null`;
   const wait = `IFS= read -r -N ${nonce.length + 1 + DIGITS + STAGE_BYTES} __moor_c`;
   const steps = [
     ...brought,
@@ -113,13 +113,17 @@ while LC_ALL=C IFS= read -r -N ${nonce.length + 1} __moor_t; do case $__moor_t i
 }`;
 }
 
-/** A function with which a subshell tells the end of its call; with an argument it looks for no children. */
+/**
+ * A function with which a subshell tells the end of its call. With an argument it is one of ours, which has a stream of its
+ * own for errors and left no children.
+ */
 function toldScript({ nonce, secret, reaper }: Ends): string {
   // The reaper may have gone, of which nobody is to read.
-  const look = reaper === null ? "" : `case $# in 0) exec 2>&-; ${childrenScript(reaper)};; esac; `;
+  const look = reaper === null ? "" : `exec 2>&-; ${childrenScript(reaper)}`;
+  const errors = `printf ${frame(nonce, FRAME.told, secret)} >&2`;
   const told = `printf ${frame(nonce, FRAME.told, `${secret}\\000%s\\000%s\\000%s`)} "$__moor_e" "$__moor_a" ""`;
   // The user's own IFS may be anything.
-  return `__moor_e() { ${shortNames(`local __moor_e=$? __moor_a= __moor_k __moor_l __moor_i IFS=' '; ${look}${told}`)}; }`;
+  return `__moor_e() { ${shortNames(`local __moor_e=$? __moor_a= __moor_k __moor_l __moor_i IFS=' '; case $# in 0) ${look};; *) ${errors};; esac; ${told}`)}; }`;
 }
 
 /** Asks a shell whose subshell ended without a word whether it had read its call: `FRAME.dropped` answers. */
@@ -140,18 +144,18 @@ export function shortCall(
   leaving: string,
   variables: readonly string[],
 ): string {
-  const { cwd, nonce, state, sound = false } = call;
+  const { cwd, nonce, state, separate } = call;
   const old = state.oldCwd === null ? "" : ` ${word("bash", state.oldCwd)}`;
   const unready = `{ printf ${frame(nonce, FRAME.unready)} >&8; exit; }`;
   const statements = [
     ...(entering ?? []),
     ...variables,
-    `exec </dev/null >&8 2>&8 8>&- 9>&- || ${unready}`,
+    `exec </dev/null >&8 2>&${separate ? 9 : 8} 8>&- 9>&- || ${unready}`,
     // Lest the command find a word of ours in `$_`.
     "\\builtin : ''",
   ];
   const head = entering === null ? ` ${word("bash", cwd)}${old}` : "";
-  return `${head}${READY_GUARD}${leaving}${statements.join("; ")}; ${call.command}\n__moor_e${sound ? " 1" : ""}\n`;
+  return `${head}${READY_GUARD}${leaving}${statements.join("; ")}; ${call.command}\n__moor_e${separate ? " 1" : ""}\n`;
 }
 
 /**

@@ -381,7 +381,8 @@ export function callScript(call: CallScript): CallText {
   if (
     ready !== null &&
     endsItself &&
-    !call.separate &&
+    // Who may have left a process behind is told on one stream, lest its last words and our own overtake each other.
+    (call.sound || !call.separate) &&
     call.reaper !== null &&
     inline &&
     !defined &&
@@ -396,7 +397,7 @@ export function callScript(call: CallScript): CallText {
         leaving,
         [changed, ...options].filter((statement) => statement !== ""),
       ),
-      isOneStream: true,
+      isOneStream: !call.separate,
       isShort: true,
     };
   }

@@ -425,6 +425,8 @@ export class Worker implements CallWorker {
     const open = new Set<string>(text.isOneStream ? ["stdout"] : ["stdout", "stderr"]);
     // Bytes before are the last ones of what an earlier call left behind and the end of which was already met.
     const begun = new Set<string>(text.isShort && ready?.waits ? ["stdout"] : []);
+    // Only our own scripts have that, on shells where nothing is left behind.
+    if (text.isShort && !text.isOneStream) begun.add("stderr");
     let finish: (how: "ended" | "stream") => void = () => {};
     const ended = new Promise<"ended" | "stream">((resolve) => {
       finish = resolve;
@@ -451,6 +453,11 @@ export class Worker implements CallWorker {
       if (text.isShort && frame.kind === FRAME.end) {
         // The shell's word alone: the subshell was ended, in its call or before it had read it.
         if (first !== secret || !open.has(stream)) return;
+        if (stream === "stderr") {
+          open.delete(stream);
+          if (open.size === 0) finish("ended");
+          return;
+        }
         seen.exitCode = Number(exitCode);
         seen.orphans = pidList(orphans);
         isAsked = true;
@@ -463,7 +470,7 @@ export class Worker implements CallWorker {
         seen.started = first === "";
         seen.restored = first === "" && !seen.unready;
         open.delete(stream);
-        finish("ended");
+        if (open.size === 0) finish("ended");
         return;
       }
       if (frame.kind !== FRAME.end) seen.started = true;

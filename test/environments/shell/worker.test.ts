@@ -88,6 +88,27 @@ async function openRig(shell: "bash" | "sh", path?: string): Promise<Rig> {
   };
 }
 
+/** Runs a script as our own are run. */
+async function runOurs({ worker }: Rig, script: string) {
+  const said = { stdout: "", stderr: "" };
+  const end = await worker.run({
+    command: script,
+    cwd: "/",
+    cwdRequired: false,
+    state: emptyState("/"),
+    env: new Map(),
+    stdin: null,
+    separate: true,
+    dump: false,
+    plain: true,
+    sound: true,
+    onData: (stream, chunk) => {
+      said[stream] += chunk.toString("latin1");
+    },
+  });
+  return { end, said };
+}
+
 /** Processes whose initial variables hold the word. */
 async function carriers(word: string): Promise<readonly number[]> {
   const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
@@ -342,6 +363,51 @@ describe("a worker whose next subshell is forked ahead", () => {
     await rm(file);
     await waiting(rig);
     expect(await rig.call("echo on", false, null, emptyState("/"), true)).toMatchObject({ output: "on\n" });
+    await rig.worker.close();
+  });
+
+  it.each([
+    ["echo out; echo err >&2; false", 1, "out\n", "err\n"],
+    ["echo err >&2; printf out", 0, "out", "err\n"],
+    ["echo err >&2; exit 90", 90, "", "err\n"],
+    ["exec sh -c 'echo out; echo err >&2; exit 3'", 3, "out\n", "err\n"],
+    ["echo out; echo err >&2; kill -9 $BASHPID", 137, "out\n", "err\n"],
+    [
+      "head -c 300000 /dev/zero | tr '\\0' o; head -c 300000 /dev/zero | tr '\\0' e >&2",
+      0,
+      "o".repeat(300_000),
+      "e".repeat(300_000),
+    ],
+  ])("gives both streams of a script of ours whole: %s", async (script, exitCode, out, err) => {
+    const rig = await openRig("bash");
+    for (const isReady of [true, false, true]) {
+      if (isReady) await waiting(rig);
+      const { end, said } = await runOurs(rig, script);
+      expect(end).toMatchObject({ kind: "ended", begun: true, exitCode });
+      expect(said).toEqual({ stdout: out, stderr: err });
+    }
+    await rig.worker.close();
+  });
+
+  it("proves that a script of ours did not run whose subshell was ended before", async () => {
+    const rig = await openRig("bash");
+    const pid = await waiting(rig);
+    rig.hold();
+    process.kill(pid, "SIGKILL");
+    await until(async () => (await carriers(rig.worker.id)).length === 1, "only the shell is left");
+    const file = `${tmpdir()}/${token()}`;
+    const missed = runOurs(rig, `echo >${file}; echo out; echo err >&2`);
+    rig.letGo();
+    expect(await missed).toMatchObject({
+      end: { kind: "lost", begun: false },
+      said: { stdout: "", stderr: "" },
+    });
+    expect(existsSync(file)).toBe(false);
+    await waiting(rig);
+    expect(await runOurs(rig, "echo next")).toMatchObject({
+      end: { exitCode: 0 },
+      said: { stdout: "next\n" },
+    });
     await rig.worker.close();
   });
 
