@@ -290,16 +290,18 @@ scan() {
       esac
     done
   done
+  # Numbers begin anew at the last one: who comes after a younger one by number is older, and goes first.
+  part= last=0
   for row in $table; do
     key=\${row%:*:*:*:*}
     case $tree in *" $key "*)
-      case $row in
-      *:[ZXx]) ;;
-      *:[Tt]) live="$live $key" stopped="$stopped $key" ;;
-      *) live="$live $key" ;;
-      esac ;;
+      case $row in *:[ZXx]) continue ;; esac
+      [ "\${key#*:}" -ge "$last" ] || live=$part$live part=
+      last=\${key#*:} part="$part $key"
+      case $row in *:[Tt]) stopped="$stopped $key" ;; esac ;;
     esac
   done
+  live=$part$live
 }
 ask() {
   for key in $live; do
