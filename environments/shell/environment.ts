@@ -129,7 +129,7 @@ class ShellEnvironment extends BaseEnvironment {
     this.#host = this.#makeHost();
     this.outputs = this.#outputStore;
     this.#system = new ResidentSystemShell({
-      acquire: async () => (await this.#shells.acquire("system")).worker,
+      acquire: async (wanted) => (await this.#shells.acquire("system", wanted)).worker,
       release: (worker) => this.#shells.systems.release(worker),
       discard: (worker) => this.#shells.systems.discard(worker),
       endCall: async (worker) => void (await this.#endTree(worker)),

@@ -26,7 +26,7 @@ interface Lost {
 
 export interface SystemHost {
   /** Brings the environment up and gives a worker; told when the place had to be made again. */
-  acquire(): Promise<CallWorker>;
+  acquire(wanted: { readonly anyShell: boolean }): Promise<CallWorker>;
   release(worker: CallWorker): void;
   discard(worker: CallWorker): Promise<void>;
   /** Ends the processes of a worker's call. */
@@ -71,7 +71,7 @@ export class ResidentSystemShell implements SystemShell {
     const { timeoutMs = limits.fileOpTimeoutMs, maxBytes = STDOUT_MAX_BYTES, abortSignal } = options;
     const aborted = () => new MoorageError("ABORTED", "Cannot finish: the caller cancelled");
     if (abortSignal?.aborted) throw aborted();
-    const worker = await this.#host.acquire();
+    const worker = await this.#host.acquire({ anyShell: options.plain ?? false });
     if (abortSignal?.aborted) {
       this.#host.release(worker);
       throw aborted();
