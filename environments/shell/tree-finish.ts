@@ -42,22 +42,28 @@ export function planFolders(
 
 /**
  * @param placed files and links that are staged
- * @param restScript file of the second script
- * @returns the script to be run, and one that it runs when a folder could not be moved as a whole; empty when none can be
+ * @param leftCode exit code of a script that ends since folders could not be moved as a whole
+ * @returns the script to be run, and the one that does what is left when it ended with that code. The second is as long
+ * as all names together and hardly ever needed, so it is made for who asks.
  */
 export function finishScripts(
   placed: readonly string[],
   { remove = [], folders = [], modes = [] }: TreeChanges,
   { whole, tops }: FolderPlan,
-  restScript: string,
-): { readonly now: string; readonly rest: string } {
+  leftCode: number,
+): { readonly now: string; readonly rest: () => string } {
   // Those under a folder that is moved come with it.
   const underWhole = (path: string) => whole.has(parentOf(path));
   const made = folders.map(({ path }) => path);
   const isWhole = (path: string) => whole.has(path);
   const touched = [...new Set([...placed, ...made].map(parentOf))];
   const opened = new Set([...remove.map(parentOf), ...touched.filter((folder) => !isWhole(folder))]);
-  const now = [
+  const last = () => [
+    ...makeFolders(made.filter((path) => !whole.has(path))),
+    ...moveAll(placed.filter((path) => !underWhole(path))),
+    ...setModes([...folders.filter(({ path, mode }) => !whole.has(path) || !isStagedMode(mode)), ...modes]),
+  ];
+  const now = () => [
     // A folder that its owner may not write to is opened; its own mode is among what is set at the end.
     ...[...opened].sort(byPath).flatMap(openFolder),
     // rm leaves the folders; those then go from the deepest up, each only when it is empty.
@@ -65,20 +71,19 @@ export function finishScripts(
     ...inFolders(remove, (folder, words) => `${noLink(folder)} && rmdir -- ${words}`).reverse(),
     ...(tops.length === 0 ? [] : ["left="]),
     ...inFolders(tops, moveWhole),
-    ...(tops.length === 0 ? [] : [`[ -z "$left" ] || . "./$s/${restScript}"`]),
-    ...makeFolders(made.filter((path) => !whole.has(path))),
-    ...moveAll(placed.filter((path) => !underWhole(path))),
-    ...setModes([...folders.filter(({ path, mode }) => !whole.has(path) || !isStagedMode(mode)), ...modes]),
+    ...(tops.length === 0 ? [] : [`[ -z "$left" ] || exit ${leftCode}`]),
+    ...last(),
   ];
-  const rest = [
+  const rest = () => [
     ...touched.filter(isWhole).sort(byPath).flatMap(openFolder),
     ...inFolders([...whole].filter(underWhole), moveWhole),
     ...makeFolders(made.filter(isWhole)),
     ...moveAll(placed.filter(underWhole)),
     ...setModes(folders.filter(({ path }) => whole.has(path))),
+    ...last(),
   ];
   const text = (lines: readonly string[]) => [...lines, ":", ""].join("\n");
-  return { now: text(now), rest: tops.length === 0 ? "" : text(rest) };
+  return { now: text(now()), rest: () => text(rest()) };
 }
 
 /** Whether a folder can be staged with its own mode: into others nothing more could be put, and they could not be moved. */

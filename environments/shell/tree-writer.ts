@@ -28,13 +28,13 @@ const SEND_FIRST_BYTES = 256 * 1024;
 const SEND_MAX_BYTES = 2 * 1024 * 1024;
 /** Archives that are unpacked side by side: one program makes files on one core alone. */
 const SENDING_MAX = 2;
-/** Names of our own scripts among what is staged; no entry of a tree is called so. */
+/** Name of our own script among what is staged; no entry of a tree is called so. */
 const SCRIPT = `${OUR_PREFIX}run`;
-const REST_SCRIPT = `${OUR_PREFIX}rest`;
 /** Exit codes of `finish`, beside those of `rootError`. */
 const UNPACK_FAILED = 95;
 const CHANGED = 96;
 const NO_BASE64 = 97;
+const FOLDERS_LEFT = 98;
 /** An archive that goes as a text in the script itself: a standard input costs more programs, and a turn of the line. */
 const INLINE_MAX_BYTES = 48 * 1024;
 /** Bytes of the longest path that Linux takes, with which the folder for staged files is named too. */
@@ -124,10 +124,15 @@ export class ShellWriter implements TreeWriter {
         await leaveChanged();
         applied = await this.#apply(plan, "");
       }
-      const { exitCode, stdout, stderr } = applied;
+      const isLeft = applied.exitCode === FOLDERS_LEFT;
+      const said = applied.stderr;
+      if (isLeft) applied = await this.#applyRest(plan);
+      const { exitCode, stdout } = applied;
+      const stderr = isLeft ? `${said}\n${applied.stderr}` : said;
       if (exitCode !== 0) throw this.#failure(exitCode, stderr);
       this.#ended = true;
-      const { done, failed } = plan.telling?.read(stdout) ?? (await this.#look(plan));
+      const told = isLeft ? null : plan.telling?.read(stdout);
+      const { done, failed } = told ?? (await this.#look(plan));
       return {
         done,
         failed: [
@@ -317,7 +322,7 @@ s=${this.#stage}${make}`;
       changes,
       files,
       folders,
-      scripts: finishScripts(placed, changes, folders, REST_SCRIPT),
+      scripts: finishScripts(placed, changes, folders, FOLDERS_LEFT),
       telling: this.#hasFind() ? telling(files, changes, folders) : null,
     };
   }
@@ -332,7 +337,7 @@ s=${this.#stage}${make}`;
    * so it comes as one of the files, and is read by the shell.
    */
   async #apply(
-    { changes, folders, scripts: { now, rest }, telling }: Plan,
+    { changes, folders, scripts: { now }, telling }: Plan,
     check: string,
   ): Promise<SystemRunResult> {
     const script = Buffer.from(
@@ -341,21 +346,14 @@ s=${this.#stage}${make}`;
     );
     const timeoutMs = limits.treeTimeoutMs;
     // Without a tar this can still be had.
-    if (this.#batch.length === 0 && folders.tops.length === 0) {
-      const command = `${this.#enter()}\ncat >"$s/${SCRIPT}" && . "./$s/${SCRIPT}"`;
-      return this.#system.run(command, { stdin: script, timeoutMs });
-    }
+    if (this.#batch.length === 0 && folders.tops.length === 0) return this.#runScript(script);
     const modifiedAt = Math.floor(Date.now() / 1000);
     for (const { path, mode } of changes.folders ?? []) {
       // Empty ones come so, too; the mode of the others is set in the end.
       const staged = { path, type: "directory", size: 0, mode: isStagedMode(mode) ? mode : 0o700 } as const;
       if (folders.whole.has(path)) this.#batch.add({ ...staged, modifiedAt });
     }
-    for (const [path, content] of [
-      [SCRIPT, script],
-      [REST_SCRIPT, Buffer.from(rest, "latin1")],
-    ] as const)
-      this.#batch.add({ path, type: "file", size: content.length, mode: 0o600, modifiedAt }, [content]);
+    this.#batch.add({ path: SCRIPT, type: "file", size: script.length, mode: 0o600, modifiedAt }, [script]);
     const archive = this.#batch.take();
     const run = `. "./$s/${SCRIPT}"`;
     if (archive.length <= INLINE_MAX_BYTES) {
@@ -371,6 +369,17 @@ s=${this.#stage}${make}`;
       stdin: archive,
       timeoutMs,
     });
+  }
+
+  /** Does what is left when a folder could not be moved as a whole, and removes what was staged. */
+  #applyRest({ scripts }: Plan): Promise<SystemRunResult> {
+    return this.#runScript(Buffer.from(`${scripts.rest()}\nrm -rf -- "$s"\n:\n`, "latin1"));
+  }
+
+  /** Runs a script whose words may be no UTF-8. */
+  #runScript(stdin: Buffer): Promise<SystemRunResult> {
+    const command = `${this.#enter()}\ncat >"$s/${SCRIPT}" && . "./$s/${SCRIPT}"`;
+    return this.#system.run(command, { stdin, timeoutMs: limits.treeTimeoutMs });
   }
 }
 
