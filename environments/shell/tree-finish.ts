@@ -44,7 +44,7 @@ export function planFolders(
  * @param placed files and links that are staged
  * @param leftCode exit code of a script that ends since folders could not be moved as a whole
  * @returns the script to be run, and the one that does what is left when it ended with that code. The second is as long
- * as all names together and hardly ever needed, so it is made for who asks.
+ * as all names together and seldom needed, so it is made for who asks; of a few names it is part of the first.
  */
 export function finishScripts(
   placed: readonly string[],
@@ -58,12 +58,7 @@ export function finishScripts(
   const isWhole = (path: string) => whole.has(path);
   const touched = [...new Set([...placed, ...made].map(parentOf))];
   const opened = new Set([...remove.map(parentOf), ...touched.filter((folder) => !isWhole(folder))]);
-  const last = () => [
-    ...makeFolders(made.filter((path) => !whole.has(path))),
-    ...moveAll(placed.filter((path) => !underWhole(path))),
-    ...setModes([...folders.filter(({ path, mode }) => !whole.has(path) || !isStagedMode(mode)), ...modes]),
-  ];
-  const now = () => [
+  const first = [
     // A folder that its owner may not write to is opened; its own mode is among what is set at the end.
     ...[...opened].sort(byPath).flatMap(openFolder),
     // rm leaves the folders; those then go from the deepest up, each only when it is empty.
@@ -71,20 +66,31 @@ export function finishScripts(
     ...inFolders(remove, (folder, words) => `${noLink(folder)} && rmdir -- ${words}`).reverse(),
     ...(tops.length === 0 ? [] : ["left="]),
     ...inFolders(tops, moveWhole),
-    ...(tops.length === 0 ? [] : [`[ -z "$left" ] || exit ${leftCode}`]),
-    ...last(),
   ];
-  const rest = () => [
+  const singly = () => [
     ...touched.filter(isWhole).sort(byPath).flatMap(openFolder),
     ...inFolders([...whole].filter(underWhole), moveWhole),
     ...makeFolders(made.filter(isWhole)),
     ...moveAll(placed.filter(underWhole)),
     ...setModes(folders.filter(({ path }) => whole.has(path))),
-    ...last(),
   ];
+  const last = () => [
+    ...makeFolders(made.filter((path) => !whole.has(path))),
+    ...moveAll(placed.filter((path) => !underWhole(path))),
+    ...setModes([...folders.filter(({ path, mode }) => !whole.has(path) || !isStagedMode(mode)), ...modes]),
+  ];
+  const areFew = placed.length + made.length <= FEW_PATHS;
+  const ifLeft = () =>
+    areFew ? [`if [ -n "$left" ]; then`, ...singly(), ":", "fi"] : [`[ -z "$left" ] || exit ${leftCode}`];
   const text = (lines: readonly string[]) => [...lines, ":", ""].join("\n");
-  return { now: text(now()), rest: () => text(rest()) };
+  return {
+    now: text([...first, ...(tops.length === 0 ? [] : ifLeft()), ...last()]),
+    rest: () => text([...singly(), ...last()]),
+  };
 }
+
+/** For so many a second request costs more than what it would save the first. */
+const FEW_PATHS = 256;
 
 /** Whether a folder can be staged with its own mode: into others nothing more could be put, and they could not be moved. */
 export function isStagedMode(mode: number): boolean {

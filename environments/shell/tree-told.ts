@@ -94,11 +94,14 @@ export function telling(
   ]);
   const words = (list: readonly string[]) => list.map(here).join(" ");
   return {
-    // Where a folder was there already, names would tell nothing of what is called so: then the script has ended before.
+    // Where a folder was there already, names would tell nothing of what is called so: nothing is told then.
     script: [
-      ...(tops.length === 0 ? [] : [`find ${words(tops)} -printf '%y%p\\0' 2>/dev/null`]),
+      ...(tops.length === 0
+        ? []
+        : [`if [ -z "$left" ]; then`, `find ${words(tops)} -printf '%y%p\\0' 2>/dev/null`]),
       "printf '\\000'",
       ...(paths.length === 0 ? [] : [`find ${words(paths)} -maxdepth 0 -printf '${FIND_NAMED}' 2>/dev/null`]),
+      ...(tops.length === 0 ? [] : ["fi"]),
       "",
     ].join("\n"),
     read: (stdout) => {

@@ -1,4 +1,14 @@
-import { chmodSync, mkdirSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -35,6 +45,33 @@ for (const kind of ["bash", "dash", "busybox"] as const) {
     treeCases(() => ({ tree: createTree(shell, { id: "tree", workspace: () => base }), fresh }));
   });
 }
+
+it("writer() of an environment puts many files into folders that were there already", async () => {
+  await using shell = await createFileShell({ kind: "bash", home: base, umask: "022" });
+  const tree = createTree(shell, { id: "tree", workspace: () => base });
+  const root = fresh();
+  mkdirSync(join(root, "there", "old"), { recursive: true });
+  writeFileSync(join(root, "there", "old", "kept"), "kept");
+  // So that the writer knows of a find that tells everything.
+  await tree.scan(root);
+  const writer = tree.writer(root);
+  const paths = Array.from(
+    { length: 600 },
+    (_, index) => `${["there", "there/old", "new"][index % 3]}/${index}`,
+  );
+  for (const path of paths)
+    await writer.stage({ path, size: path.length, mode: 0o640, modifiedAt: 7 }, [Buffer.from(path)]);
+  const folders = ["there", "there/old", "new"].map((path) => ({ path, mode: 0o750 }));
+  const { done, failed } = await writer.finish({ folders });
+  expect({ done: [...done].sort(), failed }).toEqual({
+    done: [...paths, ...folders.map(({ path }) => path)].sort(),
+    failed: [],
+  });
+  for (const path of paths) expect(readFileSync(join(root, path), "utf8")).toBe(path);
+  expect(readFileSync(join(root, "there", "old", "kept"), "utf8")).toBe("kept");
+  expect(readdirSync(root).sort()).toEqual(["new", "there"]);
+  for (const { path } of folders) expect(statSync(join(root, path)).mode & 0o777).toBe(0o750);
+});
 
 it("writer() of an environment unpacks side by side only what names its own folders", async () => {
   await using shell = await createFileShell({ kind: "bash", home: base, umask: "022" });
