@@ -234,8 +234,10 @@ const TAR_END_BYTES = 2 * BLOCK;
 export class TarBatch {
   #buffer: Buffer = Buffer.alloc(0);
   #length = 0;
-  /** Of an archive that is not needed any more: fresh memory costs more than what is written to it. */
-  #spare: Buffer | null = null;
+  /** Of archives that are not needed any more: fresh memory costs more than what is written to it. */
+  readonly #spares: Buffer[] = [];
+  /** Of the last archive: the next one most often needs as much, and to grow costs as much as to write. */
+  #lastLength = 0;
 
   get length(): number {
     return this.#length;
@@ -260,24 +262,26 @@ export class TarBatch {
     const archive = this.#buffer.fill(0, this.#length, end).subarray(0, end);
     this.#buffer = Buffer.alloc(0);
     this.#length = 0;
+    this.#lastLength = Math.min(end, KEPT_MAX_BYTES);
     return archive;
   }
 
   /** Gives the memory of an archive back that was taken and is not needed any more. */
   recycle(archive: Buffer): void {
     // None is from Node's pool of small ones, so it is all its own.
-    if (archive.buffer.byteLength <= KEPT_MAX_BYTES) this.#spare = Buffer.from(archive.buffer);
+    if (archive.buffer.byteLength > KEPT_MAX_BYTES) return;
+    this.#spares.push(Buffer.from(archive.buffer));
+    if (this.#spares.length <= SPARES_MAX) return;
+    this.#spares.sort((a, b) => b.length - a.length).pop();
   }
 
   #makeRoom(bytes: number): void {
     const length = this.#length + bytes;
     if (length <= this.#buffer.length) return;
-    const spare = this.#spare;
-    this.#spare = null;
-    const larger =
-      spare && spare.length >= length
-        ? spare
-        : Buffer.allocUnsafe(Math.max(length, 2 * this.#buffer.length, MIN_BYTES));
+    const wanted = Math.max(length, this.#lastLength);
+    const spare = this.#spares.findIndex((each) => each.length >= wanted);
+    const [kept] = spare < 0 ? [] : this.#spares.splice(spare, 1);
+    const larger = kept ?? Buffer.allocUnsafe(Math.max(wanted, 2 * this.#buffer.length, MIN_BYTES));
     this.#buffer.copy(larger, 0, 0, this.#length);
     this.#buffer = larger;
   }
@@ -286,6 +290,8 @@ export class TarBatch {
 /** First size of an archive in memory, and the largest one whose memory is used again. */
 const MIN_BYTES = 64 * BLOCK;
 const KEPT_MAX_BYTES = 8 * 1024 * 1024;
+/** One for the archive that grows while two are on their way. */
+const SPARES_MAX = 2;
 
 /** @returns where what follows begins */
 function writeRecord(archive: Buffer, at: number, type: string, text: string): number {
