@@ -3,8 +3,8 @@
  * files: a supervisor inside, a shell that reads requests from its standard input, starts them. A request names a
  * folder with three named pipes and a script. See `supervisor.ts`.
  */
-import { type ChildProcess, spawn } from "node:child_process";
-import { chmodSync, chownSync, closeSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import type { ChildProcess } from "node:child_process";
+import { chmodSync, chownSync, readFileSync, writeFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { Server, Socket } from "node:net";
 import { join } from "node:path";
@@ -15,7 +15,8 @@ import { hostProgram } from "../../host-programs.ts";
 import { quoteAll } from "../../shell/quote.ts";
 import type { ShellStream, StreamEnd } from "../../shell/stream.ts";
 import { WORKER_MARKER } from "../../shell/worker.ts";
-import { covering, inheritedDescriptors } from "./inherited.ts";
+import { inheritedDescriptors } from "./inherited.ts";
+import { DESCRIPTORS, type Launch, launch, launchNext } from "./launch.ts";
 import { openHostEnds, openReader, PASSABLE, type PipeSet, PipeStock, type WaitingReader } from "./pipes.ts";
 import { withoutLaterMounts } from "./propagation.ts";
 import { seccompFilter } from "./seccomp.ts";
@@ -69,11 +70,14 @@ export const SANDBOX_MARK = ".sandbox";
 /** Process 1 inside, bwrap's own: it adopts every orphan. */
 export const SANDBOX_INIT = "1";
 
+/**
+ * When the process of the next sandbox is forked, after the first shell of this one is there, milliseconds: nobody should
+ * wait for its first small command by then. One that ends before has it done while it ends.
+ */
+const NEXT_MS = 50;
+
 /** As a shell tells of a program that SIGKILL ended. */
 const KILLED = 137;
-
-/** Of bwrap: see where it is started. The door's channel comes after. */
-const OWN_DESCRIPTORS = 6;
 
 interface Waiting {
   opened: () => void;
@@ -94,6 +98,9 @@ export class Sandbox {
   #isReady = false;
   #login: WaitingReader | null = null;
   readonly #gone: Promise<void>;
+  readonly #launched: Launch;
+  #next: NodeJS.Timeout | null = null;
+  #isNextLaunched = false;
   /** Descriptors that this process was started with, which lead nowhere inside. */
   readonly inherited: readonly number[];
   /** Settles when the sandbox is made and its door open, or cannot be. */
@@ -104,9 +111,10 @@ export class Sandbox {
     child: ChildProcess,
     stock: PipeStock,
     doorOpen: Promise<void>,
-    inherited: readonly number[],
+    launched: Launch,
   ) {
-    this.inherited = inherited;
+    this.inherited = launched.inherited;
+    this.#launched = launched;
     this.#options = options;
     this.#child = child;
     this.#stock = stock;
@@ -148,33 +156,12 @@ export class Sandbox {
       if (path === null) throw unavailable(`there is no ${name} outside of the workspace`);
       return path;
     };
-    const filterFile = writePrivate(options.channel, "filter", filter);
-    const hasDoor = typeof options.network !== "string";
-    const own = hasDoor ? OWN_DESCRIPTORS + 1 : OWN_DESCRIPTORS;
-    const inherited = inheritedDescriptors(own);
-    const start = withoutLaterMounts(command(options, program, inherited), program, owner !== null);
-    const [file = "", ...argv] = start;
-    const nothing = openSync("/dev/null", "r+");
-    const child = spawn(file, argv, {
-      // Where it stands must not keep a folder of the host's busy.
-      cwd: "/",
-      env: { ...options.env, [WORKER_MARKER]: options.mark },
-      ...(owner && { uid: owner.uid, gid: owner.gid }),
-      detached: true,
-      // Arguments and filter are read from descriptors 3 and 4; 5 tells what was made; the door hands its port over.
-      stdio: [
-        "pipe",
-        "pipe",
-        "pipe",
-        "pipe",
-        filterFile,
-        "pipe",
-        ...(hasDoor ? (["ipc"] as const) : []),
-        ...covering(inherited, { first: own, nothing }),
-      ],
-    });
-    closeSync(nothing);
-    const { network } = options;
+    const { network, env, mark, channel, workspace } = options;
+    const hasDoor = typeof network !== "string";
+    const inherited = inheritedDescriptors(hasDoor ? DESCRIPTORS + 1 : DESCRIPTORS);
+    const argv = withoutLaterMounts(command(options, program, inherited), program, owner !== null);
+    const begin = { argv, env, mark, owner, hasDoor, inherited, filter, channel, workspace };
+    const { child, variables } = launch(begin);
     const doorOpen =
       typeof network === "string"
         ? Promise.resolve()
@@ -186,16 +173,15 @@ export class Sandbox {
               resolve();
             });
           });
-    closeSync(filterFile);
     // What follows is found and made while bwrap is at work.
     const stock = new PipeStock(
       options.channel,
       () => ({ shell: program("sh"), mkfifo: program("mkfifo") }),
       owner,
     );
-    const sandbox = new Sandbox(options, child, stock, doorOpen, inherited);
+    const sandbox = new Sandbox(options, child, stock, doorOpen, begin);
     try {
-      sandbox.#tellArguments(await options.layout());
+      sandbox.#tellArguments([...variables, ...(await options.layout())]);
       await stock.fill(options.login === null ? [] : [join(options.channel, LOGIN_PIPE)]);
     } catch (error) {
       await sandbox.stop();
@@ -315,6 +301,8 @@ export class Sandbox {
   /** Ends everything inside; resolves when nothing of it is left. Idempotent. */
   async stop(): Promise<void> {
     if (this.#child.exitCode === null && this.#child.signalCode === null) endGroup(this.#child);
+    // While the kernel takes it down.
+    if (this.#next) this.#launchNext();
     await this.#gone;
     this.#login?.close();
     const deadline = performance.now() + limits.killVerifyMs;
@@ -397,10 +385,19 @@ export class Sandbox {
     if (verb === "opened") {
       entry.pid = Number(number);
       entry.opened();
+      this.#next ??= setTimeout(() => this.#launchNext(), NEXT_MS).unref();
     } else if (verb === "exit") {
       this.#streams.delete(name);
       entry.end({ exitCode: Number(number), signal: null, lost: null });
     }
+  }
+
+  /** Once. */
+  #launchNext(): void {
+    if (this.#isNextLaunched) return;
+    this.#isNextLaunched = true;
+    clearTimeout(this.#next ?? undefined);
+    launchNext(this.#launched);
   }
 
   #lose(reason: string): void {
@@ -427,15 +424,6 @@ export function unavailable(reason: string): MoorageError {
   return new MoorageError("ENVIRONMENT_UNAVAILABLE", `Cannot start a bubblewrap sandbox: ${reason}`, {
     suggestion: "Install bubblewrap and allow unprivileged user namespaces, or choose another environment.",
   });
-}
-
-/** A descriptor for reading a file that has no name any more. */
-function writePrivate(folder: string, name: string, bytes: Buffer): number {
-  const path = join(folder, name);
-  writeFileSync(path, bytes, { mode: 0o600, flag: "wx" });
-  const fd = openSync(path, "r");
-  rmSync(path);
-  return fd;
 }
 
 interface Arguments extends Pick<SandboxOptions, "workspace" | "network"> {
