@@ -79,7 +79,10 @@ async function session(): Promise<Measured> {
   );
 }
 
-/** The same where the sandbox has to be made for the session. */
+/**
+ * The same where the sandbox has to be made for the session, by a process that had one before: the process of the next one
+ * is forked while a sandbox ends, outside of both sides' time.
+ */
 async function start(): Promise<Measured> {
   await using folder = await temporaryFolder();
   await using other = await temporaryFolder();

@@ -38,6 +38,7 @@ export interface Launched {
   readonly variables: readonly string[];
 }
 
+/** @throws what `spawn` throws, and where no file can be made in `channel` */
 export function launch(options: Launch): Launched {
   const { argv, env, mark, owner, hasDoor, inherited, channel, filter, workspace } = options;
   if (owner === null && !hasDoor && areTellable(env)) {
@@ -62,11 +63,11 @@ export function launch(options: Launch): Launched {
   return { child, variables: [] };
 }
 
-/** Has a process wait for the next sandbox that is launched as this one was, where that is one it can become. */
+/** Has a process wait for the next sandbox, where this one was such as it can become. */
 export function launchNext({ owner, hasDoor, env, mark, filter, channel, workspace }: Launch): void {
   if (owner !== null || hasDoor || !areTellable(env)) return;
-  const inherited = inheritedDescriptors(DESCRIPTORS);
   try {
+    const inherited = inheritedDescriptors(DESCRIPTORS);
     withDescriptors({ channel, filter, inherited, hasDoor }, (stdio) =>
       waitAhead({ findBash: () => hostProgram("bash", [workspace]), inherited }, { mark, stdio }),
     );

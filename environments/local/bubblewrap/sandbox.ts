@@ -38,7 +38,7 @@ export interface SandboxOptions extends SupervisorOptions {
   /** Host folder of the named pipes, ours alone. */
   readonly channel: string;
   readonly workspace: string;
-  /** Variables of every program inside. They reach bwrap by its environment, never by its arguments. */
+  /** Variables of every program inside. They reach bwrap by its environment or a pipe, never by its command line. */
   readonly env: Readonly<Record<string, string>>;
   /**
    * Value of `WORKER_MARKER` for bwrap alone. One whose orchestrator is killed while it lets its first process go leaves
