@@ -100,7 +100,7 @@ async function start(): Promise<Measured> {
       },
     },
     { run: bare },
-    15,
+    60,
   );
 }
 
