@@ -75,7 +75,7 @@ export interface SyncCallOptions extends Omit<SyncOptions, "stateDir" | "memory"
 }
 
 export interface WatchFolderOptions
-  extends Omit<SyncCallOptions, "dryRun" | "abortSignal" | "onProgress">,
+  extends Omit<SyncCallOptions, "dryRun" | "overwrite" | "abortSignal" | "onProgress">,
     WatchOptions {}
 
 export interface Moorage extends AsyncDisposable {

@@ -20,6 +20,7 @@ export interface Decision {
 /**
  * @param paths all that may differ from what was agreed on
  * @param mayPull why what is there must not come here; null when it may
+ * @param isSettled whether a conflict of a push or a pull is settled: then it goes the direction's way
  */
 export function decide(
   paths: Iterable<string>,
@@ -28,6 +29,7 @@ export function decide(
   base: ReadonlyMap<string, string>,
   direction: Direction,
   mayPull: (path: string) => string | null,
+  isSettled: (path: string) => boolean = () => false,
 ): Decision {
   const push: string[] = [];
   const pull: string[] = [];
@@ -48,6 +50,7 @@ export function decide(
         // Where nothing may come from, what is here still goes there unless that was changed.
         held.push({ path, reason });
       } else if (ours === was) pull.push(path);
+      else if (direction !== "both" && isSettled(path)) (direction === "push" ? push : pull).push(path);
       else conflicts.push(path);
     }
   }

@@ -10,7 +10,7 @@ import { createHostTree, type HostTree } from "../tree/host.ts";
 import { realRoot } from "../tree/host-folders.ts";
 import { sweepStages } from "../tree/host-writer.ts";
 import { decidesIgnored, EXCLUDE_FILE, IgnoreRules, readRules, ruleFilesOf } from "../tree/ignore-rules.ts";
-import { foldersOn, showName } from "../tree/names.ts";
+import { bytesOf, foldersOn, isUnder, showName } from "../tree/names.ts";
 import { Baseline, baselineFile, hasBaseline, type Kept } from "./baseline.ts";
 import { type Decision, type Direction, decide } from "./decide.ts";
 import { collisionsOf, hostIgnoresCase, isGits, judgeBy, ownFolders, requireApart } from "./guards.ts";
@@ -21,6 +21,11 @@ export interface SyncOptions {
   readonly direction: Direction;
   /** Says what would be done and does nothing. @default false */
   readonly dryRun?: boolean;
+  /**
+   * Of a push or a pull: what was changed on both sides goes the direction's way at these paths and in these folders, and
+   * the other side's content is lost. Relative to the folder, empty for all of it. @default none: both sides stay
+   */
+  readonly overwrite?: readonly string[];
   /** Our own state; what is in it, or would be, is never mirrored. */
   readonly stateDir: string;
   /** Whether names that differ in case alone are one file on the host. @default what the host's folder does */
@@ -193,7 +198,9 @@ export async function mirror(
     if (path.split("/").some(isGits)) return "git's own files never come from an environment";
     return [path, ...foldersOn(path)].flatMap((each) => collisions.get(each) ?? [])[0] ?? null;
   };
-  const decision = decide(paths, hereView, thereView, base.states, direction, mayPull);
+  const settled = (options.overwrite ?? []).map(bytesOf);
+  const isSettled = (path: string) => settled.some((each) => path === each || isUnder(path, each));
+  const decision = decide(paths, hereView, thereView, base.states, direction, mayPull, isSettled);
   if (direction !== "push") for (const { path, reason } of decision.held) skipped.set(path, reason);
   if (dryRun) return report(decision, [], skipped);
 

@@ -7,6 +7,7 @@ import type { MoorageError } from "../errors.ts";
 import { nearest } from "../nearest.ts";
 import type { DiffOptions, RestoreOptions } from "./checkpoints.ts";
 import { badUsage, oneOf } from "./failure.ts";
+import type { SyncFolderOptions } from "./sync.ts";
 import { version } from "./version.ts";
 
 /** Options of every command that works in an environment. */
@@ -319,7 +320,7 @@ function addSync(program: Command, finish: (exitCode: number) => void): void {
   } as const;
   // The keys of a constant object.
   for (const action of Object.keys(words) as (keyof typeof words)[]) {
-    place(sync.command(action))
+    const command = place(sync.command(action))
       .description(words[action])
       .argument("[folder]", "folder of this host", ".")
       .addOption(json("print the outcome as one JSON object"))
@@ -327,10 +328,18 @@ function addSync(program: Command, finish: (exitCode: number) => void): void {
         "after",
         example(`moor sync ${action} . -e docker+attach:web`, "With a container that runs already."),
       )
-      .action(async (folder: string, options: CommonOptions) => {
+      .action(async (folder: string, options: SyncFolderOptions) => {
         const { syncFolder } = await import("./sync.ts");
         finish(await syncFolder(action, folder, options));
       });
+    if (action !== "status") {
+      const [kept, lost] = action === "push" ? ["folder", "workspace"] : ["workspace", "folder"];
+      command.option(
+        "--overwrite <path>",
+        `settle a conflict at this path of the folder, or in it, by what the ${kept} has; what the ${lost} has is lost; repeatable`,
+        collect,
+      );
+    }
   }
   place(sync.command("watch"))
     .description("Mirrors both ways again and again, until a signal ends it.")

@@ -1,6 +1,7 @@
 /** `moor sync`, and the mirroring around a command that `--sync` asks for. */
 import { once } from "node:events";
 import { statSync } from "node:fs";
+import { relative, resolve } from "node:path";
 import type { MoorageError } from "../errors.ts";
 import type { Moorage } from "../moorage.ts";
 import { EXIT } from "./exit.ts";
@@ -13,13 +14,23 @@ import { onlyOne, withMoorage } from "./runtime.ts";
 type Report = Awaited<ReturnType<Moorage["sync"]>>;
 type SyncCall = Parameters<Moorage["sync"]>[1];
 
+export interface SyncFolderOptions extends CommonOptions {
+  /** Paths whose conflicts go the direction's way, relative to the folder. */
+  readonly overwrite?: readonly string[];
+}
+
+/** What ends a conflict. */
+const WAYS_OUT =
+  "moor: `moor sync push --overwrite PATH` settles it by the content here, merged or not; `moor sync pull --overwrite PATH` by the environment's";
+
 export async function syncFolder(
   action: "push" | "pull" | "status",
   folder: string,
-  options: CommonOptions,
+  options: SyncFolderOptions,
 ): Promise<number> {
   refuseSync(options);
   requireFolder(folder);
+  const overwrite = options.overwrite?.map((path) => pathIn(folder, path));
   return withMoorage(
     onlyOne(options),
     async ({ moorage, lifetime: { abortSignal }, start, view }) => {
@@ -27,6 +38,7 @@ export async function syncFolder(
       const report = await moorage.sync(folder, {
         direction: action === "status" ? "both" : action,
         dryRun: action === "status",
+        ...(overwrite && { overwrite }),
         abortSignal,
         ...shown(view),
       });
@@ -100,6 +112,18 @@ export function requireFolder(folder: string): void {
   if (!isFolder) throw refuse("it is no folder");
 }
 
+/** As the outcome names it: relative to the mirrored folder. @throws {MoorageError} INVALID_ARGUMENTS */
+function pathIn(folder: string, path: string): string {
+  if (path === "") throw badUsage("Cannot overwrite a path without a name", "Give . for all conflicts.");
+  const root = resolve(folder);
+  const inside = relative(root, resolve(root, path));
+  if (inside !== ".." && !inside.startsWith("../")) return inside;
+  throw badUsage(
+    `Cannot overwrite "${path}": it is not in "${folder}"`,
+    "Name a path that the outcome shows, relative to the mirrored folder.",
+  );
+}
+
 function refuseSync({ sync }: CommonOptions): void {
   if (sync !== undefined) throw badUsage("`moor sync` takes no --sync", "Name the folder as an argument.");
 }
@@ -121,6 +145,10 @@ function remark({ conflicts, skipped }: Report, told = new Set<string>()): void 
   for (const { path, copy } of conflicts) {
     const where = copy === null ? "" : `; the environment's content is in ${copy}`;
     printLine(`moor: Changed on both sides: ${path}${where}`);
+  }
+  if (conflicts.length > 0 && !told.has(WAYS_OUT)) {
+    printLine(WAYS_OUT);
+    told.add(WAYS_OUT);
   }
   for (const [reason, entries] of Map.groupBy(skipped, (each) => each.reason)) {
     const line = `moor: Not mirrored, ${reason}: ${listed(entries.map(({ path }) => path || "."))}`;

@@ -132,6 +132,36 @@ for (const shell of ["bash", "sh"] as const) {
       expect((await f.sync()).conflicts.map(({ path }) => path)).toEqual(["gone-here", "gone-there"]);
     });
 
+    it("settles conflicts by the side that is named, at the paths that are named", async () => {
+      await using f = fixture(shell);
+      const names = ["d/é", "d/two", "gone-here", "gone-there", "left"];
+      for (const name of names) write(join(f.host, name), "1");
+      await f.sync("push");
+      for (const name of names) {
+        write(join(f.host, name), "host");
+        write(join(f.remote, name), "remote");
+      }
+      rmSync(join(f.host, "gone-here"));
+      rmSync(join(f.remote, "gone-there"));
+      const pathsOf = ({ conflicts }: SyncReport) => conflicts.map(({ path }) => path);
+      const pushed = await f.sync("push", { overwrite: ["d", "gone-here", "lef"] });
+      expect({ ...pushed, conflicts: pathsOf(pushed) }).toEqual({
+        ...nothing,
+        pushed: ["d/two", "d/é", "gone-here"],
+        conflicts: ["gone-there", "left"],
+      });
+      expect(readFileSync(join(f.remote, "d/é"), "utf8")).toBe("host");
+      expect(existsSync(join(f.remote, "gone-here"))).toBe(false);
+      expect(pathsOf(await f.sync("both", { overwrite: [""] }))).toEqual(["gone-there", "left"]);
+      expect(await f.sync("pull", { overwrite: [""] })).toEqual({
+        ...nothing,
+        pulled: ["gone-there", "left"],
+      });
+      expect(readFileSync(join(f.host, "left"), "utf8")).toBe("remote");
+      expect(existsSync(join(f.host, "gone-there"))).toBe(false);
+      expect(await f.sync()).toEqual(nothing);
+    });
+
     it("follows .gitignore as git does, nested and with exceptions, and carries a .git file there and not back (SY-20)", async () => {
       await using f = fixture(shell);
       write(join(f.host, ".gitignore"), "*.log\n!keep.log\nbuild/\n/only-top\n");
