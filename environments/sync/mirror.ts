@@ -129,7 +129,9 @@ export async function mirror(
   }
   const [hereScan, thereScan] = scans;
   // A side that was emptied or made anew begins anew: nobody's folder goes because of that.
-  const isAnew = hereScan.entries.length === 0 || thereScan.entries.length === 0;
+  const [isHereEmpty, isThereEmpty] = [hereScan.entries.length === 0, thereScan.entries.length === 0];
+  const isAnew = isHereEmpty || isThereEmpty;
+  const wasAgreed = base.states.size > 0;
   if (isAnew) for (const path of [...base.states.keys()]) base.note(path, undefined);
 
   const hereView = last?.here ?? new View("here", base);
@@ -181,6 +183,9 @@ export async function mirror(
   for (const view of [hereView, thereView]) {
     for (const [path, { kind }] of view.odd) skipped.set(path, `it is a ${kind}`);
     for (const path of view.unreadable) skipped.set(path, "it cannot be read, or is another file system");
+  }
+  if (wasAgreed && isHereEmpty !== isThereEmpty && direction !== (isHereEmpty ? "pull" : "push")) {
+    skipped.set("", isHereEmpty ? EMPTIED_HERE : EMPTIED_THERE);
   }
   // What a run that died had put in place is what both sides last agreed on.
   for (const [path, state] of intended) {
@@ -244,6 +249,11 @@ async function makeWorkspace({ files, workspace }: BaseEnvironment): Promise<str
   await files.mkdir(workspace);
   return files.realPath(workspace);
 }
+
+const EMPTIED =
+  "and one that was emptied or made anew removes nothing on the other side; empty both if that is meant";
+const EMPTIED_HERE = `this host's folder was found empty, ${EMPTIED}`;
+const EMPTIED_THERE = `the environment's folder was found empty, ${EMPTIED}`;
 
 /** In a folder that was looked at longer ago, milliseconds, somebody may have worked since. */
 const AHEAD_MAX_MS = 5_000;

@@ -151,7 +151,11 @@ function remark({ conflicts, skipped }: Report, told = new Set<string>()): void 
     told.add(WAYS_OUT);
   }
   for (const [reason, entries] of Map.groupBy(skipped, (each) => each.reason)) {
-    const line = `moor: Not mirrored, ${reason}: ${listed(entries.map(({ path }) => path || "."))}`;
+    const paths = entries.flatMap(({ path }) => (path === "" ? [] : [path]));
+    const line =
+      paths.length === 0
+        ? `moor: Not mirrored: ${reason}`
+        : `moor: Not mirrored, ${reason}: ${listed(paths)}`;
     if (!told.has(line)) printLine(line);
     told.add(line);
   }

@@ -244,13 +244,26 @@ for (const shell of ["bash", "sh"] as const) {
       expect(existsSync(join(f.remote, "notes/b.md"))).toBe(true);
     });
 
-    it("takes a side that was emptied for a new one, and removes nothing on the other", async () => {
+    it("takes a side that was emptied for a new one, removes nothing on the other, and says so", async () => {
       await using f = fixture(shell);
+      const told = (side: string) => [
+        { path: "", reason: expect.stringContaining(`${side} folder was found empty`) },
+      ];
+      const both = ["d", "d/a"];
       write(join(f.host, "d/a"), "1");
-      await f.sync("push");
+      expect(await f.sync("push"), "a new one is no news").toEqual({ ...nothing, pushed: both });
       rmSync(join(f.remote, "d"), { recursive: true });
-      expect(await f.sync()).toEqual({ ...nothing, pushed: ["d", "d/a"] });
+      const report = { ...nothing, pushed: both, skipped: told("the environment's") };
+      expect(await f.sync("both", { dryRun: true })).toEqual(report);
+      expect(await f.sync()).toEqual(report);
       expect(picture(f.remote, 0o777)).toEqual(picture(f.host, 0o777));
+      expect(await f.sync()).toEqual(nothing);
+      rmSync(join(f.host, "d"), { recursive: true });
+      expect(await f.sync()).toEqual({ ...nothing, pulled: both, skipped: told("this host's") });
+      rmSync(join(f.host, "d"), { recursive: true });
+      expect(await f.sync("pull"), "a pull is to bring it").toEqual({ ...nothing, pulled: both });
+      for (const side of [f.host, f.remote]) rmSync(join(side, "d"), { recursive: true });
+      expect(await f.sync()).toEqual(nothing);
     });
 
     it("understands a run that died between putting files in place and writing that down", async () => {
