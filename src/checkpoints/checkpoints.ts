@@ -407,6 +407,8 @@ export class Checkpoints implements AsyncDisposable {
   }
 
   #rest({ key }: Place): void {
+    // What another process stores meanwhile, by hand for one, is known afterwards.
+    this.#memories.delete(key);
     this.#resting.set(key, performance.now() + limits.checkpointBackOffMs);
   }
 

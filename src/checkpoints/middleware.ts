@@ -111,7 +111,9 @@ async function attempt(
     const taken = await checkpoints.beforeTree(environment, { reason, callId });
     return {
       taken,
-      note: taken ? taken.note : "No checkpoint was taken: the workspace takes too long to look at",
+      note: taken
+        ? taken.note
+        : "No checkpoint was taken: the workspace takes too long to look at; `moor checkpoints create` in the same place stores it without a limit of time, and later ones take less",
     };
   } catch (error) {
     const text = error instanceof Error ? error.message : String(error);
