@@ -3,6 +3,7 @@
  * all; `places.ts` makes the environments for it.
  */
 import { randomUUID } from "node:crypto";
+import { realpath } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { BaseEnvironment, Health } from "../environments/base.ts";
@@ -221,8 +222,10 @@ class Runtime implements Moorage {
     this.#clock = options.clock ?? systemClock;
     const availability = new AvailabilityCache({ clock: this.#clock });
     this.#availability = availability;
-    for (const [name, { environment }] of places)
+    for (const [name, { environment, spec }] of places) {
       defineEnvironment(availability, name, environment, this.#clock);
+      this.checkpoints.name(environment, { spec });
+    }
     defineTools(availability, registry, process.env);
     this.#stopListening = registry.listen(() => {
       defineTools(availability, registry, process.env);
@@ -298,7 +301,11 @@ class Runtime implements Moorage {
     const place = this.environment(environment);
     const memory = this.#syncMemories.get(place) ?? new SyncMemory();
     this.#syncMemories.set(place, memory);
-    return mirror(resolve(folder), place, { ...options, memory, stateDir: this.#state });
+    const root = resolve(folder);
+    const report = await mirror(root, place, { ...options, memory, stateDir: this.#state });
+    // One that went meanwhile is known by the path that it had.
+    this.checkpoints.name(place, { mirrored: await realpath(root).catch(() => root) });
+    return report;
   }
 
   async watchFolder(folder: string, options: WatchFolderOptions): Promise<FolderWatch> {

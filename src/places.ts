@@ -33,6 +33,8 @@ export interface PlaceOptions {
 export interface Place {
   readonly environment: BaseEnvironment;
   readonly isOurs: boolean;
+  /** What it was asked for by, a specification or a configured name; null for one that the caller made. */
+  readonly spec: string | null;
 }
 
 /** What makes one environment of a specification, for a surface that makes many of its own. */
@@ -74,7 +76,7 @@ export async function makePlaces(
   for (const [name, asked] of Object.entries(wanted(options, config))) {
     checkName(name);
     if (asked instanceof BaseEnvironment) {
-      places.set(name, { environment: asked, isOurs: false });
+      places.set(name, { environment: asked, isOurs: false, spec: null });
       continue;
     }
     checkKnown(asked, Object.keys(configured));
@@ -104,7 +106,7 @@ export async function makePlaces(
       },
       now: () => (options.clock ?? systemClock).now(),
     });
-    places.set(name, { environment, isOurs: true });
+    places.set(name, { environment, isOurs: true, spec: asked });
   }
   return places;
 }

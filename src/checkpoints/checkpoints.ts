@@ -3,13 +3,14 @@ import type { BaseEnvironment } from "../../environments/base.ts";
 import { byPath, showName } from "../../environments/tree/names.ts";
 import { isMoorageError, MoorageError } from "../errors.ts";
 import { limits } from "../limits.ts";
+import { shellWord } from "../shell-word.ts";
 import { askedPath } from "./asked-path.ts";
 import { type Moment, momentOf } from "./moment.ts";
 import { planRestore, type RestorePlan } from "./plan.ts";
 import { applyPlan } from "./restore.ts";
 import type { PathState, Skipped } from "./states.ts";
 import type { CheckpointInfo, CheckpointStore, ScanMemory, StoredCheckpoint } from "./store.ts";
-import { findPlace, type Place, type TakenTree, takeFiles, takeTree } from "./take.ts";
+import { findPlace, type Place, type PlaceNames, type TakenTree, takeFiles, takeTree } from "./take.ts";
 
 export interface CheckpointSettings {
   /**
@@ -67,7 +68,8 @@ export class Checkpoints implements AsyncDisposable {
   readonly #settings: CheckpointSettings;
   #store: Promise<CheckpointStore> | null = null;
   #opened: CheckpointStore | null = null;
-  readonly #places = new WeakMap<BaseEnvironment, Promise<Place>>();
+  readonly #places = new WeakMap<BaseEnvironment, ReturnType<typeof findPlace>>();
+  readonly #names = new WeakMap<BaseEnvironment, PlaceNames>();
   readonly #memories = new Map<string, { readonly losses: number; readonly taken: TakenTree }>();
   /** Until when a place goes without checkpoints of its tree. */
   readonly #resting = new Map<string, number>();
@@ -78,6 +80,11 @@ export class Checkpoints implements AsyncDisposable {
   constructor(stateDir: string, settings: CheckpointSettings = {}) {
     this.#stateDir = stateDir;
     this.#settings = settings;
+  }
+
+  /** Notes what people know an environment by, for the checkpoints that are taken from now on. */
+  name(environment: BaseEnvironment, names: PlaceNames): void {
+    this.#names.set(environment, { ...this.#names.get(environment), ...names });
   }
 
   /**
@@ -390,15 +397,14 @@ export class Checkpoints implements AsyncDisposable {
     }
   }
 
-  #place(environment: BaseEnvironment): Promise<Place> {
-    const known = this.#places.get(environment);
-    if (known) return known;
-    const finding = findPlace(environment).catch((error: unknown) => {
-      this.#places.delete(environment);
-      throw error;
-    });
-    this.#places.set(environment, finding);
-    return finding;
+  async #place(environment: BaseEnvironment): Promise<Place> {
+    let finding = this.#places.get(environment);
+    if (!finding) {
+      finding = findPlace(environment);
+      this.#places.set(environment, finding);
+      finding.catch(() => this.#places.delete(environment));
+    }
+    return { ...(await finding), names: this.#names.get(environment) ?? {} };
   }
 
   #cap(): { readonly maxFileBytes?: number } {
@@ -448,7 +454,7 @@ function entered(checkpoint: StoredCheckpoint | null): StoredCheckpoint {
 
 /** @throws {MoorageError} INVALID_ARGUMENTS unless another place than the checkpoint's own is meant */
 function isOfOtherPlace(
-  { id, place: taken }: StoredCheckpoint,
+  { id, place: taken, origin: { spec } }: StoredCheckpoint,
   { key }: Place,
   { otherPlace = false }: Pick<RestoreOptions, "otherPlace">,
 ): boolean {
@@ -458,8 +464,7 @@ function isOfOtherPlace(
     "INVALID_ARGUMENTS",
     `Cannot use ${id} on "${key}": it is a checkpoint of "${taken}"`,
     {
-      suggestion:
-        "Name the folder and the environment that it was taken in, or say that another place is meant (--other-place).",
+      suggestion: `Name the folder and the environment that it was taken in${spec === null ? "" : ` (-e ${shellWord(spec)})`}, or say that another place is meant (--other-place).`,
     },
   );
 }

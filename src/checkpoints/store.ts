@@ -28,6 +28,10 @@ export interface CheckpointOrigin {
   readonly workspace: string;
   /** Names the environment apart from all others; null for a checkpoint that was taken when none was noted. */
   readonly environment: string | null;
+  /** What a person named the environment by, a specification or a configured name; null where that is not known. */
+  readonly spec: string | null;
+  /** The folder of the host that was mirrored with the workspace; null where none was. */
+  readonly mirrored: string | null;
 }
 
 export interface CheckpointInfo {
@@ -83,6 +87,8 @@ const origins = z.object({
   description: z.string(),
   workspace: z.string(),
   environment: z.string().nullable().default(null),
+  spec: z.string().nullable().default(null),
+  mirrored: z.string().nullable().default(null),
 });
 const memory = z.array(z.tuple([z.string(), z.string(), z.string()]));
 

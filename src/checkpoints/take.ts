@@ -8,7 +8,7 @@ import { limits } from "../limits.ts";
 import type { BlobWriter } from "./blobs.ts";
 import { inBatches } from "./order.ts";
 import type { PathState, Skipped, States } from "./states.ts";
-import type { CheckpointStore, ScanMemory, StoredCheckpoint } from "./store.ts";
+import type { CheckpointOrigin, CheckpointStore, ScanMemory, StoredCheckpoint } from "./store.ts";
 
 export interface TakeOptions {
   /** `before write_file: src/a.ts`; null only looks, and enters nothing. */
@@ -28,10 +28,14 @@ export interface Place {
   readonly root: string;
   /** Names the environment that it was reached in: several can reach one folder, each with files of its own around it. */
   readonly environment: string;
+  readonly names: PlaceNames;
 }
 
+/** What people know a place by. */
+export type PlaceNames = Partial<Pick<CheckpointOrigin, "spec" | "mirrored">>;
+
 /** Finds out what a workspace's checkpoints belong to. */
-export async function findPlace(environment: BaseEnvironment): Promise<Place> {
+export async function findPlace(environment: BaseEnvironment): Promise<Omit<Place, "names">> {
   await environment.start();
   const [root, word] = await Promise.all([
     environment.files.realPath(environment.workspace),
@@ -290,7 +294,16 @@ async function enter(
   if (reason === null) return null;
   await contents.flush();
   const { id, backend, description } = environment.info();
-  const origin = { id, backend, description, workspace: place.root, environment: place.environment };
+  const origin = {
+    id,
+    backend,
+    description,
+    workspace: place.root,
+    environment: place.environment,
+    spec: null,
+    mirrored: null,
+    ...place.names,
+  };
   return store.add({ ...what, place: place.key, reason, callId, origin }, contents);
 }
 

@@ -1,11 +1,14 @@
 /** `moor checkpoints`: what can be undone, and undoing it. */
+import { existsSync } from "node:fs";
 import { realpath } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { styleText } from "node:util";
 import { showName } from "../../environments/tree/names.ts";
 import { Checkpoints } from "../checkpoints/checkpoints.ts";
 import type { CheckpointInfo } from "../checkpoints/store.ts";
+import { isMoorageError, MoorageError } from "../errors.ts";
 import { stateDir } from "../paths.ts";
+import { shellWord } from "../shell-word.ts";
 import { EXIT } from "./exit.ts";
 import { badUsage } from "./failure.ts";
 import { printJson, printLine, printText, visible } from "./output.ts";
@@ -26,25 +29,50 @@ const CONTROLS = /[^\P{Cc}\t]/gu;
 /** How the place of a folder of the host begins. */
 const HOST = "host:";
 
-/** Lists those of every folder, or of one workspace: the folder itself, those in it and those that it is in. */
+/**
+ * Lists those of every folder, or of one workspace: the folder itself, those in it and those that it is in, also where an
+ * environment's workspace was mirrored with one.
+ */
 export async function listCheckpoints({
   workspace,
   json,
 }: JsonOption & { readonly workspace?: string }): Promise<number> {
   await using checkpoints = new Checkpoints(stateDir());
   const folder = workspace === undefined ? null : await realPlace(resolve(workspace));
-  const all = (await checkpoints.list()).filter((each) => folder === null || isAbout(each, folder));
+  const known = await checkpoints.list();
+  const all = known.filter((each) => folder === null || isAbout(each, folder));
+  if (folder !== null && all.length === 0 && !existsSync(folder)) {
+    throw badUsage(
+      `There is no folder "${workspace}", and no checkpoint of one`,
+      "Name a folder of this host.",
+    );
+  }
   if (json) printJson({ checkpoints: all });
   else {
-    if (all.length === 0) printLine("moor: There are no checkpoints");
-    for (const { id, createdAt, scope, reason, place, paths, skipped } of all) {
-      const left = skipped.length === 0 ? "" : `, ${skipped.length} left out`;
+    if (all.length === 0) {
+      printLine(`moor: There are no checkpoints${folder === null ? "" : ` of ${folder}`}`);
+      if (known.length > 0) {
+        printLine(`moor: \`moor checkpoints list\` shows ${known.length} of other folders and environments`);
+      }
+    }
+    for (const { id, createdAt, scope, reason, place, paths, skipped, origin } of all) {
+      const notes = [`${paths} ${paths === 1 ? "path" : "paths"}`];
+      if (skipped.length > 0) notes.push(`${skipped.length} left out`);
+      if (!place.startsWith(HOST)) notes.push(...namesOf(origin));
       printText(
-        `${id}  ${createdAt}  ${scope.padEnd(5)}  ${visible(reason)}  ${visible(place)}  (${paths} ${paths === 1 ? "path" : "paths"}${left})`,
+        `${id}  ${createdAt}  ${scope.padEnd(5)}  ${visible(reason)}  ${visible(place)}  (${notes.join(", ")})`,
       );
     }
   }
   return EXIT.ok;
+}
+
+/** What a person knows the place of a checkpoint by, as far as it was noted. */
+function namesOf({ spec, mirrored }: CheckpointInfo["origin"]): readonly string[] {
+  return [
+    ...(spec === null ? [] : [`-e ${shellWord(spec)}`]),
+    ...(mirrored === null ? [] : [`mirrored with ${visible(mirrored)}`]),
+  ];
 }
 
 /** The folder without links; one that was deleted has checkpoints all the same. */
@@ -61,9 +89,9 @@ async function realPlace(folder: string): Promise<string> {
   }
 }
 
-function isAbout({ place }: CheckpointInfo, folder: string): boolean {
-  if (!place.startsWith(HOST)) return false;
-  const root = place.slice(HOST.length);
+function isAbout({ place, origin: { mirrored } }: CheckpointInfo, folder: string): boolean {
+  const root = place.startsWith(HOST) ? place.slice(HOST.length) : mirrored;
+  if (root === null) return false;
   return (
     root === folder || root.startsWith(`${folder}/`) || folder.startsWith(root === "/" ? "/" : `${root}/`)
   );
@@ -77,9 +105,10 @@ export async function showCheckpoint(id: string, { json }: JsonOption): Promise<
     return EXIT.ok;
   }
   const { createdAt, reason, scope, place, origin, skipped } = info;
+  const names = namesOf(origin).join(", ");
   printText(`${id}  ${createdAt}  ${visible(reason)}`);
   printText(
-    `${scope === "tree" ? "the whole of" : "files of"} ${visible(place)}, taken in ${origin.description}`,
+    `${scope === "tree" ? "the whole of" : "files of"} ${visible(place)}, taken in ${visible(origin.description)}${names && ` (${names})`}`,
   );
   for (const [path, state] of states) {
     const mode = "mode" in state ? ` ${state.mode.toString(8).padStart(4, "0")}` : "";
@@ -105,7 +134,7 @@ export async function diffCheckpoint(
   paths: readonly string[],
   options: DiffOptions,
 ): Promise<number> {
-  return withEnvironment(await inItsPlace(id, options), async ({ moorage }) => {
+  return withIts(id, options, async ({ moorage }) => {
     const { otherPlace = false } = options;
     const text = await moorage.checkpoints.diff(id, moorage.environment(), {
       otherPlace,
@@ -122,7 +151,7 @@ export async function restoreCheckpoint(
   paths: readonly string[],
   options: RestoreOptions,
 ): Promise<number> {
-  return withEnvironment(await inItsPlace(id, options), async ({ moorage }) => {
+  return withIts(id, options, async ({ moorage }) => {
     const { dryRun = false, removeOthers = false, otherPlace = false } = options;
     const report = await moorage.checkpoints.restore(id, moorage.environment(), {
       dryRun,
@@ -144,14 +173,36 @@ export async function restoreCheckpoint(
   });
 }
 
-/** The checkpoint's own folder of the host, where no option says where to work. */
-async function inItsPlace(id: string, options: CommonOptions): Promise<CommonOptions> {
+/** Runs in the environment that is named, or else in the checkpoint's own folder of the host. */
+async function withIts(
+  id: string,
+  options: CommonOptions,
+  work: (running: Running) => Promise<number>,
+): Promise<number> {
   const { environment = [], workspace, sync, config } = options;
-  if (environment.length > 0 || (workspace ?? sync ?? config) !== undefined) return options;
+  if (environment.length > 0) return withEnvironment(options, work);
+  const { place, origin } = await infoOf(id);
+  if (place.startsWith(HOST) && (workspace ?? sync ?? config) === undefined) {
+    return withEnvironment({ ...options, environment: ["local"], workspace: place.slice(HOST.length) }, work);
+  }
+  try {
+    return await withEnvironment(options, work);
+  } catch (error) {
+    if (!isMoorageError(error, "INVALID_SPEC") || !error.message.startsWith("No environment")) throw error;
+    const { description, spec, mirrored } = origin;
+    const words = [`-e ${spec === null ? "SPEC" : shellWord(spec)}`];
+    if (mirrored !== null) words.push(`--sync ${shellWord(mirrored)}`);
+    throw new MoorageError(
+      "INVALID_SPEC",
+      `No environment is named, and ${id} is of a folder in ${description}`,
+      { suggestion: `Name the environment that it was taken in: \`${words.join(" ")}\`.`, cause: error },
+    );
+  }
+}
+
+async function infoOf(id: string): Promise<CheckpointInfo> {
   await using checkpoints = new Checkpoints(stateDir());
-  const { place } = await checkpoints.get(id);
-  if (!place.startsWith(HOST)) return options;
-  return { ...options, environment: ["local"], workspace: place.slice(HOST.length) };
+  return checkpoints.get(id);
 }
 
 /** Paths without those in a folder that is itself among them. */
@@ -174,9 +225,7 @@ function restoreLine(
   for (const [name, value] of Object.entries({ workspace, sync, config })) {
     if (value !== undefined) words.push(`--${name}`, value);
   }
-  return words
-    .map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`))
-    .join(" ");
+  return words.map(shellWord).join(" ");
 }
 
 /** Runs in the one environment that is named; no tools are needed for it. */

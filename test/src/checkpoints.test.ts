@@ -353,7 +353,8 @@ describe("checkpoints", () => {
         await contents.flush();
         const file = { mode: 0o644, hash, size: bytes.length, modifiedAt: 1, uid: 0, gid: 0 };
         const states = new Map([["f", { kind: "file", ...file }]] as const);
-        const origin = { id: "e", backend: "local", description: "", workspace: folder, environment: null };
+        const names = { environment: null, spec: null, mirrored: null };
+        const origin = { id: "e", backend: "local", description: "", workspace: folder, ...names };
         const what = { scope: "tree", reason: "by hand", callId: null, origin, states, skipped: [] } as const;
         store.add({ ...what, place: `host:${folder}` }, contents);
         store.remember(`host:${folder}`, new Map([["f", { stamp: "s", hash }]]));

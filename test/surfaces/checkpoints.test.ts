@@ -32,6 +32,18 @@ it("moor checkpoints works on the checkpoint's own folder, and on another one on
   expect(await run("restore", id, "-e", "local", "--other-place")).toMatchObject({ exitCode: 0 });
   expect(texts()).toEqual(["2\n", `1 of ${own}\n`]);
 
+  const none = realpathSync(temporaryFolder());
+  const empty = await run("list", "--workspace", none);
+  expect(empty).toMatchObject({ exitCode: 0, stdout: "" });
+  expect(empty.stderr).toMatch(
+    new RegExp(
+      `^moor: There are no checkpoints of ${none}\nmoor: \`moor checkpoints list\` shows [3-9] of other`,
+    ),
+  );
+  const nowhere = await run("list", "--workspace", join(none, "x"));
+  expect(nowhere).toMatchObject({ exitCode: 125, stdout: "" });
+  expect(nowhere.stderr).toContain(`There is no folder "${none}/x"`);
+
   // A folder that is gone has checkpoints all the same.
   rmSync(own, { recursive: true });
   const listed = await run("list", "--workspace", `${own}/`);

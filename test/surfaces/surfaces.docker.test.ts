@@ -1,5 +1,5 @@
 import type { ChildProcessWithoutNullStreams } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { existsSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { listDocker, reapDocker } from "../../environments/docker/index.ts";
@@ -226,4 +226,50 @@ describe("moor mcp on a container", () => {
       expect(await containersOf(id)).toEqual([]);
     });
   }
+});
+
+describe("moor checkpoints of a container that a folder is mirrored with", () => {
+  it("are found by the folder, say by which words they are reached, and bring the folder back", async () => {
+    const { spec } = unique();
+    const env = privateHome();
+    const folder = realpathSync(temporaryFolder());
+    for (const name of ["kept", "gone"]) writeFileSync(join(folder, name), `${name}\n`);
+    const args = JSON.stringify({ command: "rm gone" });
+    const call = await moor(["call", "terminal", args, "-e", spec, "--sync", folder], { env });
+    const { checkpoint: id } = JSON.parse(call.stdout);
+    expect(existsSync(join(folder, "gone"))).toBe(false);
+    const words = ["-e", spec, "--sync", folder];
+    const run = (...rest: string[]) => moor(["checkpoints", ...rest], { env, cwd: folder });
+
+    const listed = await run("list", "--workspace", ".");
+    expect(listed.stdout).toContain(`${id}  `);
+    expect(listed.stdout).toContain(`-e '${spec}', mirrored with ${folder})`);
+    expect((await run("show", id)).stdout).toContain(`-e '${spec}', mirrored with ${folder})`);
+    const alone = await run("restore", id);
+    expect(alone).toMatchObject({ exitCode: 125, stdout: "" });
+    expect(alone.stderr).toContain(`-e '${spec}' --sync ${folder}`);
+    // The container is gone, and another one is another place.
+    const refused = await run("restore", id, ...words);
+    expect(refused.exitCode).toBe(125);
+    expect(refused.stderr).toContain(`(-e '${spec}'), or say that another place is meant (--other-place)`);
+    expect(await run("restore", id, ...words, "--other-place")).toMatchObject({
+      exitCode: 0,
+      stdout: "restored  gone\n",
+    });
+    expect(readFileSync(join(folder, "gone"), "utf8")).toBe("gone\n");
+  });
+});
+
+describe("moor exec with a mirrored folder", () => {
+  it("says that what the command left empty removed nothing here", async () => {
+    const { spec } = unique();
+    const folder = temporaryFolder();
+    writeFileSync(join(folder, "p"), "1");
+    const result = await moor(["exec", "-e", spec, "--sync", folder, "--", "rm", "p"], {
+      env: privateHome(),
+    });
+    expect(result).toMatchObject({ exitCode: 0, stdout: "" });
+    expect(result.stderr).toContain("moor: Not mirrored: the environment's folder was found empty");
+    expect(existsSync(join(folder, "p"))).toBe(true);
+  });
 });
