@@ -3,7 +3,7 @@
  * our own scripts, files and background processes on top of it.
  */
 import { randomBytes } from "node:crypto";
-import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
+import { ERRORS, isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import {
   BaseEnvironment,
@@ -102,6 +102,8 @@ class ShellEnvironment extends BaseEnvironment {
   #starting: Promise<void> | null = null;
   /** Why the place has not come up yet; the backend, which it stands on, may be well all the same. */
   #startFailure: MoorageError | null = null;
+  /** A start failed, and none has succeeded. */
+  #neverStarted = false;
   #stopped: Promise<void> | null = null;
 
   constructor(backend: ShellBackend | ScriptBackend, options: ShellEnvironmentOptions) {
@@ -201,9 +203,12 @@ class ShellEnvironment extends BaseEnvironment {
   async health(): Promise<Health> {
     const health = await this.#backend.health();
     if (!health.healthy) {
-      // An outage that shows here explains the failed start, and its end is seen here too.
+      // What shows here explains the failed start, and its end is seen here too.
       this.#startFailure = null;
-      return health;
+      // An outage passes. What time alone does not mend has kept the place from ever working: a key, a login.
+      return this.#neverStarted && !ERRORS[health.code].retryable
+        ? { ...health, neverStarted: true }
+        : health;
     }
     if (this.#startFailure === null) return health;
     const { code, message, suggestion } = this.#startFailure;
@@ -221,11 +226,15 @@ class ShellEnvironment extends BaseEnvironment {
     this.#starting ??= this.#start().then(
       () => {
         this.#startFailure = null;
+        this.#neverStarted = false;
       },
       (error: unknown) => {
         this.#starting = null;
         const failure = toMoorageError(error, "ENVIRONMENT_UNAVAILABLE", "Cannot start");
-        if (!this.#stopped && failure.code !== "ABORTED") this.#startFailure = failure;
+        if (!this.#stopped && failure.code !== "ABORTED") {
+          this.#startFailure = failure;
+          this.#neverStarted = true;
+        }
         throw error;
       },
     );

@@ -8,6 +8,7 @@ import ssh2, { type AuthContext, type Server } from "ssh2";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { BaseEnvironment } from "../../../environments/base.ts";
 import { createSshEnvironment, type SshOptions } from "../../../environments/ssh/index.ts";
+import { createMoorage } from "../../../src/moorage.ts";
 import { freePort, makeKey, publicKey, temporaryFolder } from "./sshd.ts";
 
 let folder: ReturnType<typeof temporaryFolder>;
@@ -422,5 +423,25 @@ describe("health()", () => {
     });
     isOpen = true;
     await expect(refused.health()).resolves.toMatchObject({ healthy: true });
+  });
+
+  it.each([
+    ["SSH_AUTHENTICATION_FAILED", "known_hosts"],
+    ["SSH_HOST_KEY_UNKNOWN", "no_known_hosts"],
+  ])("hides the tools at once where a start met %s, though the host answered before", async (code, file) => {
+    const { port } = await fakeServer((context) => context.reject(["publickey"]));
+    const box = environment(port, { knownHostsFiles: [join(folder.path, file)] });
+    await using moorage = await createMoorage({
+      environments: { box },
+      stateDir: join(folder.path, "state"),
+    });
+    // All that is known is that a server answers.
+    expect((await moorage.tools()).hidden).toEqual([]);
+    await expect(moorage.start()).rejects.toMatchObject({ code });
+    expect((await moorage.tools()).visible).toEqual([]);
+    // Nor does another question that comes between bring them back.
+    await moorage.health();
+    await expect(moorage.start()).rejects.toMatchObject({ code });
+    expect((await moorage.tools()).visible).toEqual([]);
   });
 });
