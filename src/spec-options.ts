@@ -91,12 +91,14 @@ const EGRESS_RULE =
 
 function readEgress(text: string | null): Egress {
   if (text === "open" || text === "none") return text;
-  const allow = given(text)
-    .split(",")
-    .filter((rule) => rule !== "");
+  const allow = (text ?? "").split(",").filter((rule) => rule !== "");
+  const alone = allow.find((rule) => /^(?:open|none)$/i.test(rule));
+  if (alone !== undefined && allow.length > 1)
+    throw new Error(`"${alone}" stands alone, and here stands beside rules: write one or the other`);
   const wrong = allow.find((rule) => !EGRESS_RULE.test(rule) || rule.startsWith("-"));
   if (wrong !== undefined) throw new Error(`"${wrong}" is no host, host:port or address range`);
-  if (allow.length === 0) throw new Error("expected open, none, or hosts separated by commas");
+  if (allow.length === 0)
+    throw new Error("expected open, none, or hosts separated by commas; none allows nothing");
   // A lone word is more likely a misspelt policy than a host without a dot.
   const [only = ""] = allow;
   const hint = allow.length === 1 && !/[.:/]/.test(only) ? didYouMean(only, ["open", "none"]) : "";
