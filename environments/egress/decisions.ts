@@ -56,12 +56,20 @@ export class DecisionLog {
 export function denialText({
   host,
   port,
+  address,
   rule,
   allowWith,
-}: Pick<Decision, "host" | "port" | "rule" | "allowWith">): string {
+}: Pick<Decision, "host" | "port" | "address" | "rule" | "allowWith">): string {
   // The host may be anything that a hostile client sent.
   const shown = JSON.stringify(`${host}:${port}`.slice(0, 310));
+  // The name passed, and what it stands for did not.
+  const isOfName = address !== null && allowWith !== null && ADDRESS_RULE.test(allowWith);
+  const why = isOfName ? `the name resolved to ${address}, ${rule}` : rule;
+  const beside = isOfName ? " beside the one that allows the name: both are needed" : "";
   const remedy =
-    allowWith === null ? "" : `; the operator could allow it with the egress rule "${allowWith}"`;
-  return `Blocked by policy: ${shown} (${rule}). Do not retry and do not look for another way${remedy}`;
+    allowWith === null ? "" : `; the operator could allow it with the egress rule "${allowWith}"${beside}`;
+  return `Blocked by policy: ${shown} (${why}). Do not retry and do not look for another way${remedy}`;
 }
+
+/** An address as a rule has it, with or without a port. */
+const ADDRESS_RULE = /^(?:\[[^\]]+\]|\d+(?:\.\d+){3})(?::\d+)?$/;

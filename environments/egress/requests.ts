@@ -140,7 +140,9 @@ export function asDecision(way: Decision["way"], host: string, port: number): Om
   return { way, host, port, address: null, allowed: false, rule: "", allowWith: null };
 }
 
-export function denied(decision: Pick<Decision, "host" | "port" | "rule" | "allowWith">): Refusal {
+export function denied(
+  decision: Pick<Decision, "host" | "port" | "address" | "rule" | "allowWith">,
+): Refusal {
   const { rule, allowWith } = decision;
   return { status: 403, code: "EGRESS_DENIED", message: denialText(decision), rule, allowWith };
 }

@@ -180,6 +180,25 @@ describe("plain HTTP through the proxy", () => {
     expect([net.lookups.length, net.dialled]).toEqual([5, [`${PUBLIC}:80`]]);
   });
 
+  it("says that a name's address needs a rule of its own beside the name's, and passes with both", async () => {
+    const addresses = { "allowed.test": [["203.0.113.80"]] };
+    await using net = await createInternet({ policy: { allow: ["allowed.test"] } }, addresses);
+    const ask = () => new Client(net.proxyPort).send(get("http://allowed.test/")).end();
+    expect(bodyOf(await ask())).toMatchObject({
+      error: {
+        message:
+          'Blocked by policy: "allowed.test:80" (the name resolved to 203.0.113.80, documentation address). Do not retry and do not look for another way; the operator could allow it with the egress rule "203.0.113.80" beside the one that allows the name: both are needed',
+        rule: "documentation address",
+        allow_with: "203.0.113.80",
+      },
+    });
+    net.proxy.setPolicy({ allow: ["203.0.113.80"] });
+    expect(bodyOf(await ask())).toMatchObject({ error: { allow_with: "allowed.test" } });
+    net.proxy.setPolicy({ allow: ["allowed.test", "203.0.113.80"] });
+    await ask();
+    expect(net.dialled).toEqual(["203.0.113.80:80"]);
+  });
+
   it("puts a credential into requests to its host only", async () => {
     const credentials = [{ host: "api.wild.test", header: "Authorization", value: "Bearer real" }];
     await using net = await createInternet({ policy, credentials });
