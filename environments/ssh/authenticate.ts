@@ -2,7 +2,7 @@
 import type { AnyAuthMethod, AuthenticationType, AuthHandlerMiddleware } from "ssh2";
 import { MoorageError } from "../../src/errors.ts";
 import type { HostSettings } from "./config.ts";
-import { findIdentities, type Identity } from "./identities.ts";
+import { findIdentities, type Identities, type Identity } from "./identities.ts";
 
 /** Secrets that the caller gave in so many words; nothing is ever asked of a terminal. */
 export interface Secrets {
@@ -22,22 +22,24 @@ export class Authentication {
   readonly #settings: HostSettings;
   readonly #attempts: Attempt[];
   readonly #skipped: readonly string[];
+  readonly #absent: readonly string[];
   readonly #tried: string[] = [];
   #allowed: readonly string[] = [];
   #prompt: string | null = null;
   #answered = false;
 
-  private constructor(settings: HostSettings, attempts: Attempt[], skipped: readonly string[]) {
+  private constructor(settings: HostSettings, attempts: Attempt[], { skipped, absent }: Identities) {
     this.#settings = settings;
     this.#attempts = attempts;
     this.#skipped = skipped;
+    this.#absent = absent;
   }
 
   static async prepare(settings: HostSettings, secrets: Secrets): Promise<Authentication> {
-    const { identities, skipped } = await findIdentities(settings, secrets.passphrase);
+    const found = await findIdentities(settings, secrets.passphrase);
     const username = settings.user;
-    const attempts: Attempt[] = identities.map((identity) => keyAttempt(username, identity));
-    const authentication = new Authentication(settings, attempts, skipped);
+    const attempts: Attempt[] = found.identities.map((identity) => keyAttempt(username, identity));
+    const authentication = new Authentication(settings, attempts, found);
     const { password } = secrets;
     let isAnswered = false;
     if (password !== null) {
@@ -81,7 +83,9 @@ export class Authentication {
   refusal(reason: string | null, banner: string | null): MoorageError {
     const { user, host, port } = this.#settings;
     const expiry = [this.#prompt, banner].find((text) => text !== null && isExpiry(text));
-    const tried = this.#tried.length === 0 ? "nothing could be tried" : `tried ${this.#tried.join(", ")}`;
+    const sought = this.#allowed.includes("publickey") ? this.#absent : [];
+    const nothing = `nothing could be tried${sought.length === 0 ? "" : ` (${sought.join("; ")})`}`;
+    const tried = this.#tried.length === 0 ? nothing : `tried ${this.#tried.join(", ")}`;
     const parts = [
       ...(reason === null ? [] : [reason]),
       tried,

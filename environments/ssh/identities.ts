@@ -19,6 +19,8 @@ export interface Identities {
   readonly identities: readonly Identity[];
   /** Keys that were not tried, each with the reason. */
   readonly skipped: readonly string[];
+  /** Where keys were looked for and none was, for people. */
+  readonly absent: readonly string[];
 }
 
 /** Milliseconds for an agent to list its keys. */
@@ -32,9 +34,11 @@ const AGENT_TIMEOUT_MS = 5_000;
 export async function findIdentities(settings: HostSettings, passphrase: string | null): Promise<Identities> {
   const skipped: string[] = [];
   const files: KeyFile[] = [];
+  const missing: string[] = [];
   for (const path of settings.identityFiles) {
     const file = await readKeyFile(path, passphrase);
     if (file) files.push(file);
+    else missing.push(path);
   }
   const held = settings.agent === null ? [] : await agentKeys(settings.agent, skipped);
   const isFile = (key: Buffer) => (file: KeyFile) => file.publicKey?.equals(key) ?? false;
@@ -50,7 +54,15 @@ export async function findIdentities(settings: HostSettings, passphrase: string 
     else if (key && publicKey)
       identities.push({ label: `${path} (${fingerprint(publicKey)})`, source: { key } });
   }
-  return { identities, skipped };
+  const absent = [
+    ...(settings.identityFiles.length === 0 ? ["no key file is named"] : []),
+    ...(missing.length === 0 ? [] : [`no key at ${missing.join(", ")}`]),
+    ...(settings.agent === null ? ["no agent"] : []),
+    ...(settings.agent !== null && configured.length + others.length === 0
+      ? [`no key to use in the agent at ${settings.agent}`]
+      : []),
+  ];
+  return { identities, skipped, absent };
 }
 
 interface KeyFile {

@@ -201,6 +201,23 @@ describe("start()", () => {
     expect(tried).toEqual(["none"]);
   });
 
+  it("says where keys were looked for when there is none to try", async () => {
+    const { port } = await fakeServer((context) => context.reject(["publickey"]));
+    const missing = join(folder.path, "missing");
+    await expect(environment(port, { identityFiles: [missing] }).start()).rejects.toMatchObject({
+      code: "SSH_AUTHENTICATION_FAILED",
+      message: expect.stringContaining(
+        `nothing could be tried (no key at ${missing}; no agent); the server accepts publickey`,
+      ),
+    });
+    const agent = join(folder.path, "agent");
+    await expect(environment(port, { agent }).start()).rejects.toMatchObject({
+      message: expect.stringContaining(
+        `nothing could be tried (no key file is named; no key to use in the agent at ${agent}); the server accepts publickey; not tried: the agent at ${agent} does not answer`,
+      ),
+    });
+  });
+
   it("opens an encrypted key with the passphrase, and tells a wrong one", async () => {
     const key = makeKey(folder.path, "locked", "ed25519", "secret");
     const { port } = await fakeServer((context) => context.reject(["publickey"]));
