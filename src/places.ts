@@ -21,7 +21,7 @@ export interface PlaceOptions {
   readonly environments?: string | BaseEnvironment | Readonly<Record<string, string | BaseEnvironment>>;
   /** Folder of the host that the agent works on: run in, or mounted. @default what the backend has */
   readonly workspace?: string;
-  /** Host variables by name and value that reach every environment; nothing else of the host's does. */
+  /** Variables for every environment. Of the host's own, those on this machine also get what is no credential. */
   readonly env?: Readonly<Record<string, string>>;
   /** `stop` leaves environments and their background processes for the next one of the same name. @default false */
   readonly keep?: boolean;

@@ -537,7 +537,7 @@ function place(command: Command): Command {
 function environmentOptions(command: Command, asShown: (sync: Option) => Option): Command {
   const sync = new Option(
     "--sync <folder>",
-    "copy this folder of the host into the workspace first, and changes both ways at the end",
+    "copy this folder of the host into the workspace first, and changes both ways at the end (`moor mcp`: all along)",
   ).argParser(folder);
   return command
     .option("-e, --environment <spec>", "where it runs; see `moor --help`; repeatable as NAME=SPEC", collect)
