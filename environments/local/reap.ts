@@ -43,7 +43,12 @@ function send(pids: readonly number[], signal: NodeJS.Signals): void {
 
 async function endMarked(text: string, spared: string | null): Promise<Omit<ReapedEnvironment, "id">> {
   const seen = new Set<number>();
-  let living = await findMarked(text, spared);
+  // One that is forked while the list is read, by a process that ends meanwhile, is met by a second look alone.
+  const look = async (): Promise<number[]> => {
+    const found = await findMarked(text, spared);
+    return found.length > 0 ? found : await findMarked(text, spared);
+  };
+  let living = await look();
   const started = performance.now();
   while (living.length > 0) {
     for (const pid of living) seen.add(pid);
@@ -52,7 +57,7 @@ async function endMarked(text: string, spared: string | null): Promise<Omit<Reap
     send(living, "SIGCONT");
     send(living, elapsedMs < limits.killGraceMs ? "SIGTERM" : "SIGKILL");
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-    living = await findMarked(text, spared);
+    living = await look();
   }
   return { processes: [...seen], survivors: living };
 }
