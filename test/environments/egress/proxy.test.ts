@@ -181,22 +181,22 @@ describe("plain HTTP through the proxy", () => {
   });
 
   it("says that a name's address needs a rule of its own beside the name's, and passes with both", async () => {
-    const addresses = { "allowed.test": [["203.0.113.80"]] };
+    const addresses = { "allowed.test": [["203.0.113.7"]] };
     await using net = await createInternet({ policy: { allow: ["allowed.test"] } }, addresses);
     const ask = () => new Client(net.proxyPort).send(get("http://allowed.test/")).end();
     expect(bodyOf(await ask())).toMatchObject({
       error: {
         message:
-          'Blocked by policy: "allowed.test:80" (the name resolved to 203.0.113.80, documentation address). Do not retry and do not look for another way; the operator could allow it with the egress rule "203.0.113.80" beside the one that allows the name: both are needed',
+          'Blocked by policy: "allowed.test:80" (the name resolved to 203.0.113.7, documentation address). Do not retry and do not look for another way; the operator could allow it with the egress rule "203.0.113.7" beside the one that allows the name: both are needed',
         rule: "documentation address",
-        allow_with: "203.0.113.80",
+        allow_with: "203.0.113.7",
       },
     });
-    net.proxy.setPolicy({ allow: ["203.0.113.80"] });
+    net.proxy.setPolicy({ allow: ["203.0.113.7"] });
     expect(bodyOf(await ask())).toMatchObject({ error: { allow_with: "allowed.test" } });
-    net.proxy.setPolicy({ allow: ["allowed.test", "203.0.113.80"] });
+    net.proxy.setPolicy({ allow: ["allowed.test", "203.0.113.7"] });
     await ask();
-    expect(net.dialled).toEqual(["203.0.113.80:80"]);
+    expect(net.dialled).toEqual(["203.0.113.7:80"]);
   });
 
   it("puts a credential into requests to its host only", async () => {
