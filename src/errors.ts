@@ -397,8 +397,15 @@ export function isMoorageError(error: unknown, code?: ErrorCode): error is Moora
 /** What the system says of a disk that takes no more, and SQLite's code for it. */
 const FULL: ReadonlySet<unknown> = new Set(["ENOSPC", "EDQUOT"]);
 const SQLITE_FULL = 13;
-/** SQLite's codes for a file that cannot be written to, read or opened, or is damaged. */
-const SQLITE_UNUSABLE: ReadonlySet<number> = new Set([8, 10, 11, 14, 26]);
+/** SQLite's codes for a file that is damaged, or no database. */
+export const SQLITE_DAMAGED: ReadonlySet<number> = new Set([11, 26]);
+/** And for one that cannot be written to, read or opened. */
+const SQLITE_UNUSABLE: ReadonlySet<number> = new Set([8, 10, 14, ...SQLITE_DAMAGED]);
+
+/** The code of an error of SQLite's, 0 for any other. The lower byte is the code, the rest says more of it. */
+export function sqliteCode(error: unknown): number {
+  return error instanceof Error && "errcode" in error ? Number(error.errcode) & 0xff : 0;
+}
 
 /**
  * Passes a Moorage error through and wraps anything else as `fallback`, keeping it as the cause. A disk of this host
@@ -412,8 +419,7 @@ export function toMoorageError(
   if (isMoorageError(error)) return error;
   const text = error instanceof Error ? error.message : String(error);
   const message = action ? `${action}: ${text}` : text;
-  // The lower byte is the code, the rest says more of it.
-  const sqlite = error instanceof Error && "errcode" in error ? Number(error.errcode) & 0xff : 0;
+  const sqlite = sqliteCode(error);
   if (SQLITE_UNUSABLE.has(sqlite)) {
     const suggestion =
       "See whether the disk with Moorage's state folder is full, read-only or failing; MOORAGE_HOME names another folder.";

@@ -8,7 +8,7 @@ import { readdirSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
-import { MoorageError } from "../../src/errors.ts";
+import { MoorageError, SQLITE_DAMAGED, sqliteCode } from "../../src/errors.ts";
 import { makePrivateFolder } from "../../src/folders.ts";
 
 /** A file's content as long as its stamp stays what it was. */
@@ -37,9 +37,8 @@ export interface Intent {
 
 /** How often it is looked whether the other mirror of the pair has ended, milliseconds. */
 const LOCK_POLL_MS = 50;
-/** SQLite's codes for a file that somebody else holds, and for one that is damaged. */
+/** SQLite's code for a file that somebody else holds. */
 const BUSY = 5;
-const DAMAGED: ReadonlySet<number> = new Set([11, 26]);
 const VERSION = 3;
 
 /** The file of one pair of folders. */
@@ -139,8 +138,8 @@ export class Baseline implements Disposable {
         return new Baseline(opened, known());
       } catch (error) {
         opened?.database.close();
-        const code = error instanceof Error && "errcode" in error ? Number(error.errcode) & 0xff : 0;
-        const isDamaged = DAMAGED.has(code) || error instanceof SyntaxError;
+        const code = sqliteCode(error);
+        const isDamaged = SQLITE_DAMAGED.has(code) || error instanceof SyntaxError;
         if (isDamaged) for (const each of [file, `${file}-journal`]) rmSync(each, { force: true });
         else if (code !== BUSY) throw error;
       }

@@ -7,7 +7,7 @@ import { existsSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { z } from "zod";
-import { isMoorageError, MoorageError } from "../errors.ts";
+import { isMoorageError, MoorageError, SQLITE_DAMAGED, sqliteCode } from "../errors.ts";
 import { ensureStateDir } from "../paths.ts";
 import { Blobs, type BlobWriter, hashOf } from "./blobs.ts";
 import {
@@ -74,8 +74,6 @@ export interface NewCheckpoint {
 export type ScanMemory = ReadonlyMap<string, { readonly stamp: string; readonly hash: string }>;
 
 const INDEX = "index.sqlite";
-/** SQLite's codes for a file that is damaged, or no database. */
-const DAMAGED: ReadonlySet<number> = new Set([11, 26]);
 const BUSY_MS = 30_000;
 const HOLD_MS = 3600_000;
 const ID = /^cp-[0-9a-f]{12}$/;
@@ -449,8 +447,7 @@ function isIntact(data: unknown, digest: string): boolean {
 /** Whether it says, or comes of it, that a database is damaged. */
 export function isDamaged(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
-  if ("errcode" in error && DAMAGED.has(Number(error.errcode) & 0xff)) return true;
-  return isDamaged(error.cause);
+  return SQLITE_DAMAGED.has(sqliteCode(error)) || isDamaged(error.cause);
 }
 
 function putAside(file: string): void {
