@@ -36,7 +36,7 @@ export const FRAME = {
    * the call too; if they are the same, none are told.
    */
   end: "e",
-  /** On the data stream: a subshell of `readyScript` waits, and what follows is its call's. */
+  /** On each stream that its call may have: a subshell of `readyScript` waits, and what follows is its call's. */
   ready: "r",
   /** What `end` tells, from a call's own subshell. */
   told: "t",

@@ -99,6 +99,8 @@ export function readyScript(call: Ends & Pick<Readied, "variables" | "inC">): st
   const steps = [
     ...brought,
     `printf ${frame(nonce, FRAME.ready)} >&8`,
+    // Only in the locale C is there a call with a stream for its errors.
+    ...(inC ? [`printf ${frame(nonce, FRAME.ready)} >&9`] : []),
     enter,
     fall,
     toldScript(call),

@@ -382,7 +382,7 @@ export function callScript(call: CallScript): CallText {
     ready !== null &&
     endsItself &&
     // Who may have left a process behind is told on one stream, lest its last words and our own overtake each other.
-    (call.sound || !call.separate) &&
+    ((call.sound && ready.inC) || !call.separate) &&
     call.reaper !== null &&
     inline &&
     !defined &&

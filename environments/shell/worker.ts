@@ -135,10 +135,10 @@ interface Ready {
   readonly secret: string;
   readonly variables: Readied["variables"];
   readonly inC: boolean;
-  /** Of the data stream, since it began to wait. */
-  readonly splitter: FrameSplitter;
-  /** Whether it has told that it waits, so that what comes next on the data stream is its call's. */
-  waits: boolean;
+  /** Since it was asked for. */
+  readonly splitters: Readonly<Record<"stdout" | "stderr", FrameSplitter>>;
+  /** Streams on which it has told that it waits, so that what comes next there is its call's. */
+  readonly waits: Set<"stdout" | "stderr">;
 }
 
 /** How a call ends whose text nobody was left to run: the subshell that waited for it, or for another, was ended before. */
@@ -334,18 +334,17 @@ export class Worker implements CallWorker {
       secret: createNonce(),
       variables: variables && canBring(variables) ? variables : null,
       inC: this.#lastIsSound,
-      splitter: new FrameSplitter(nonce),
-      waits: false,
+      splitters: { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) },
+      waits: new Set(),
     };
     this.#ready = ready;
     this.#preparedAt = performance.now();
     this.#receiver = (stream, chunk) => {
-      if (stream === "stderr") return;
       let isOver = false;
-      for (const part of ready.splitter.push(chunk)) {
+      for (const part of ready.splitters[stream].push(chunk)) {
         if (Buffer.isBuffer(part)) continue;
-        if (part.kind === FRAME.ready) ready.waits = true;
-        if (part.kind === FRAME.end && part.fields[0] === ready.secret) isOver = true;
+        if (part.kind === FRAME.ready) ready.waits.add(stream);
+        if (part.kind === FRAME.end && part.fields[0] === ready.secret && stream === "stdout") isOver = true;
       }
       // Somebody ended it before its time.
       if (!isOver) return;
@@ -418,15 +417,13 @@ export class Worker implements CallWorker {
       answered: false,
       started: false,
     };
-    const splitters = {
-      stdout: ready?.splitter ?? new FrameSplitter(nonce),
+    const splitters = ready?.splitters ?? {
+      stdout: new FrameSplitter(nonce),
       stderr: new FrameSplitter(nonce),
     };
     const open = new Set<string>(text.isOneStream ? ["stdout"] : ["stdout", "stderr"]);
     // Bytes before are the last ones of what an earlier call left behind and the end of which was already met.
-    const begun = new Set<string>(text.isShort && ready?.waits ? ["stdout"] : []);
-    // Only our own scripts have that, on shells where nothing is left behind.
-    if (text.isShort && !text.isOneStream) begun.add("stderr");
+    const begun = new Set<string>(text.isShort ? ready?.waits : []);
     let finish: (how: "ended" | "stream") => void = () => {};
     const ended = new Promise<"ended" | "stream">((resolve) => {
       finish = resolve;

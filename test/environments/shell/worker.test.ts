@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { PassThrough } from "node:stream";
+import { PassThrough, Transform } from "node:stream";
 import { describe, expect, it, vi } from "vitest";
 import { spawnStream } from "../../../environments/local/spawn.ts";
 import { ownedOrphans } from "../../../environments/shell/left-behind.ts";
@@ -38,9 +38,18 @@ function spawnLocal(
   return spawnStream({ argv, env: { ...env, PATH: path }, cwd: "/" });
 }
 
-async function openRig(shell: "bash" | "sh", path?: string): Promise<Rig> {
+/** How late what a stream carries is, beside the other. */
+const LAG_MS = 20;
+
+function lagging(): Transform {
+  return new Transform({
+    transform: (chunk, _encoding, done) => void setTimeout(() => done(null, chunk), LAG_MS),
+  });
+}
+
+async function openRig(shell: "bash" | "sh", path?: string, late?: "stdout" | "stderr"): Promise<Rig> {
   const streams: ShellStream[] = [];
-  const sides: { readonly from: NodeJS.ReadableStream; readonly to: PassThrough }[] = [];
+  const sides: { readonly from: NodeJS.ReadableStream; readonly to: Transform }[] = [];
   const worker = await Worker.open({
     id: token(),
     shell,
@@ -49,13 +58,14 @@ async function openRig(shell: "bash" | "sh", path?: string): Promise<Rig> {
     open: async (argv, env): Promise<ShellStream> => {
       const stream = await spawnLocal(argv, env, path);
       streams.push(stream);
-      const delayed = (from: NodeJS.ReadableStream): PassThrough => {
-        const to = new PassThrough();
+      const delayed = (name: "stdout" | "stderr"): Transform => {
+        const from = stream[name];
+        const to = name === late ? lagging() : new PassThrough();
         from.pipe(to);
         sides.push({ from, to });
         return to;
       };
-      return { ...stream, stdout: delayed(stream.stdout), stderr: delayed(stream.stderr) };
+      return { ...stream, stdout: delayed("stdout"), stderr: delayed("stderr") };
     },
   });
   const [stream] = streams;
@@ -388,6 +398,20 @@ describe("a worker whose next subshell is forked ahead", () => {
     }
     await rig.worker.close();
   });
+
+  it.each(["stdout", "stderr"] as const)(
+    "takes nothing for a script's that the one before it left on its way, with %s late",
+    async (late) => {
+      const rig = await openRig("bash", undefined, late);
+      for (let turn = 0; turn < 4; turn += 1) {
+        rig.worker.prepare();
+        const { end, said } = await runOurs(rig, "echo out; echo err >&2");
+        expect(end).toMatchObject({ kind: "ended", exitCode: 0 });
+        expect(said).toEqual({ stdout: "out\n", stderr: "err\n" });
+      }
+      await rig.worker.close();
+    },
+  );
 
   it("proves that a script of ours did not run whose subshell was ended before", async () => {
     const rig = await openRig("bash");
