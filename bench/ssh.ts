@@ -10,7 +10,7 @@ import { type Figure, type Measured, paired } from "./measure.ts";
 
 const MIB = 1024 * 1024;
 const ECHO_RUNS = 240;
-const COPY_RUNS = 5;
+const COPY_RUNS = 15;
 
 /** As Debian configures it, as far as a comparison can feel it. */
 const SERVER = { config: ["UsePAM yes", "Subsystem sftp internal-sftp"] };
