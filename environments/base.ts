@@ -20,7 +20,9 @@ export type Capability =
   | "egress:none"
   | "egress:allow-list"
   /** Background processes outlive a restarted orchestrator, which finds them by id. */
-  | "reattach";
+  | "reattach"
+  /** Commands are this process's own user's on this very machine: what it writes itself is what they would write. */
+  | "host-user";
 
 /**
  * An argv array is started as it is; a string is one or more lines for the environment's shell. Lines that all end as

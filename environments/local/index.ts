@@ -13,7 +13,7 @@ import { scrubbedVariables } from "./variables.ts";
 
 export type LocalOptions = ShellEnvironmentOptions;
 
-const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>(["pty", "ports", "reattach"]);
+const CAPABILITIES: ReadonlySet<Capability> = new Set<Capability>(["pty", "ports", "reattach", "host-user"]);
 
 async function checkFolder(path: string): Promise<MoorageError | null> {
   try {
