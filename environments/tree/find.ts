@@ -50,7 +50,7 @@ export interface Grain {
 }
 
 /** Seconds between two ticks of a clock that tells whole seconds, and one for what the two clocks are apart. */
-const COARSE_SECONDS = 2;
+export const COARSE_SECONDS = 2;
 
 /** So few names are always looked at one by one. */
 const WHOLE_MIN_NAMES = 500;

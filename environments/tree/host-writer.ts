@@ -146,7 +146,7 @@ export class HostWriter implements TreeWriter {
 
   #stageFolder(): string {
     if (this.#stage !== null) return this.#stage;
-    this.#stage = `${STAGE_PREFIX}${Buffer.from(ownerLabel()).toString("hex")}-${randomBytes(8).toString("hex")}`;
+    this.#stage = stageName();
     mkdirSync(this.#folders.at(this.#stage), { mode: 0o700 });
     return this.#stage;
   }
@@ -198,6 +198,11 @@ export class HostWriter implements TreeWriter {
     this.#folders.make(parentOf(path));
     renameSync(this.#folders.at(name), this.#folders.at(path));
   }
+}
+
+/** A fresh name for a folder of staged files, which tells whose it is. */
+export function stageName(): string {
+  return `${STAGE_PREFIX}${Buffer.from(ownerLabel()).toString("hex")}-${randomBytes(8).toString("hex")}`;
 }
 
 /** Removes what writers that died had staged in a folder of this machine. */

@@ -20,6 +20,7 @@ import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, FileKind, TreeEntry, TreeFile, TreeScan, TreeScanOptions } from "../base.ts";
 import { hostProgram } from "../host-programs.ts";
 import { onlyChunk } from "./content.ts";
+import { seconds } from "./copy-files.mjs";
 import { FindReader, findExpression, pickNamed, tooMany } from "./find.ts";
 import { HostFolders, realRoot } from "./host-folders.ts";
 import { HostWriter } from "./host-writer.ts";
@@ -35,7 +36,7 @@ const PACK_BATCH = 64;
 /** Longest answer of find, bytes. */
 const FIND_MAX_BYTES = 256 * 1024 * 1024;
 /** Times are told to the nanosecond, but clocks of file systems tick every few milliseconds. */
-const GRAIN_SECONDS = 0.1;
+export const GRAIN_SECONDS = 0.1;
 const CHUNK_BYTES = 256 * 1024;
 const readAt = promisify(read);
 
@@ -285,12 +286,6 @@ function toEntry(path: string, stat: BigIntStats, target: Buffer | null, takenAt
     settled: Number(stat.ctimeNs / 1_000_000n) < takenAt - grainMs,
     ...(target && { linkTarget: target.toString("latin1") }),
   };
-}
-
-/** As find prints a time, so that both ways to look give one stamp. */
-function seconds(timeNs: bigint): string {
-  const digits = String(timeNs).padStart(10, "0");
-  return `${digits.slice(0, -9)}.${digits.slice(-9)}0`;
 }
 
 function kindOf(stat: BigIntStats): FileKind {
