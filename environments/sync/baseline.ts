@@ -74,6 +74,16 @@ const APART_MAX = 500;
  * times as fast as rows are. No path, state or stamp holds a NUL. Of a path the six columns of its row stand together.
  */
 const COLUMNS = 6;
+/** The last columns of a path of which the host's stamp alone is known: its hash is that of the state. */
+const NO_STAMPS = "\0\0\0";
+/** What stands between records of a first run, each of which is path, state and the host's stamp, joined by NUL. */
+export const FIRST_SEPARATOR = `${NO_STAMPS}\0`;
+/** The paths of such records, joined. */
+export function pathsOfFirst(records: string): readonly string[] {
+  return records.split("\0").filter((_, at) => at % COLUMNS === 0);
+}
+/** In the place of an intent's side: all that is written down is intended. */
+const WHOLE = "whole";
 
 function packWords(words: readonly string[]): Buffer {
   return Buffer.from(words.join("\0"), "latin1");
@@ -112,7 +122,12 @@ export class Baseline implements Disposable {
       known && this.isKnown ? known : { states: new Map(), here: new Map(), there: new Map(), word };
     this.#apart = Number(database.prepare("SELECT COUNT(*) AS count FROM paths").get()?.count);
     if (!this.isKnown) this.#read();
-    this.intent = readIntent(database.prepare("SELECT side, data FROM intents").get());
+    const intent = database.prepare("SELECT side, data FROM intents").get();
+    if (intent?.side === WHOLE) {
+      // What a first run was about to do; nothing was agreed on before.
+      this.intent = { side: "there", states: [...this.kept.states] };
+      for (const known of [this.kept.states, this.kept.here, this.kept.there]) known.clear();
+    } else this.intent = readIntent(intent);
   }
 
   /**
@@ -181,6 +196,28 @@ export class Baseline implements Disposable {
         .prepare("INSERT OR REPLACE INTO intents (id, side, data) VALUES (1, ?, ?)")
         .run(intent.side, packWords(intent.states.flat()));
     });
+  }
+
+  /**
+   * Writes down what a first run is about to make of the environment's empty side, and all that is to be known of it
+   * afterwards, as one text: then `confirmFirst` keeps it. It is not read here.
+   *
+   * @param records joined by `FIRST_SEPARATOR`
+   */
+  intendFirst(records: string): void {
+    this.#transaction(() => {
+      this.#database
+        .prepare("INSERT OR REPLACE INTO wholes (id, data) VALUES (1, ?)")
+        .run(Buffer.from(records + NO_STAMPS, "latin1"));
+      this.#database
+        .prepare("INSERT OR REPLACE INTO intents (id, side, data) VALUES (1, ?, ?)")
+        .run(WHOLE, Buffer.alloc(0));
+    });
+  }
+
+  /** Keeps what `intendFirst` wrote. */
+  confirmFirst(): void {
+    this.#transaction(() => this.#database.exec("DELETE FROM intents"));
   }
 
   /** Does what `save` can do before, for while there is something to be waited for anyway. Of no use when more is noted. */

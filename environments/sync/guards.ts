@@ -15,7 +15,10 @@ export const CONFLICT = /\.conflict-[0-9a-f]{8}$/;
  *
  * @param own folders of our own state, as they compare where case does not matter
  */
-export function judgeBy(rules: IgnoreRules, own: readonly string[]): (entry: TreeEntry) => Verdict {
+export function judgeBy(
+  rules: IgnoreRules,
+  own: readonly string[],
+): (entry: Pick<TreeEntry, "path" | "kind">) => Verdict {
   return ({ path, kind }) => {
     if (kind !== "file" && kind !== "directory" && kind !== "symlink") return "odd";
     if (own.length > 0) {

@@ -2,6 +2,7 @@
  * Mirrors a folder of the host into an environment and back. The environment is not trusted: nothing is written
  * outside the host's folder, through a link, into our own state, into `.git` or over what the ignore rules name.
  */
+import { existsSync } from "node:fs";
 import { isMoorageError } from "../../src/errors.ts";
 import type { BaseEnvironment, TreeEntry, TreeScan } from "../base.ts";
 import { contentUpTo } from "../tree/content.ts";
@@ -13,6 +14,7 @@ import { decidesIgnored, EXCLUDE_FILE, IgnoreRules, readRules, ruleFilesOf } fro
 import { bytesOf, foldersOn, isUnder, showName } from "../tree/names.ts";
 import { Baseline, baselineFile, hasBaseline, type Kept } from "./baseline.ts";
 import { type Decision, type Direction, decide } from "./decide.ts";
+import { type FirstOutcome, mirrorFirst } from "./first.ts";
 import { collisionsOf, hostIgnoresCase, isGits, judgeBy, ownFolders, requireApart } from "./guards.ts";
 import { type Side, View } from "./side.ts";
 import { keepConflicts, transfer } from "./transfer.ts";
@@ -84,6 +86,12 @@ export async function mirror(
 ): Promise<SyncReport> {
   const { direction, stateDir, abortSignal, dryRun = false, memory = new SyncMemory() } = options;
   const here: Side = { tree: memory.tree, root: realRoot(hostFolder) };
+  const first = await tryFirst(here, environment, options);
+  if (first && !first.isPart) return report({ ...NOTHING, push: first.pushed }, [], first.skipped);
+  if (first) {
+    const rest = await mirror(hostFolder, environment, options);
+    return { ...rest, pushed: [...new Set([...first.pushed.map(showName), ...rest.pushed])].sort() };
+  }
   // While the environment comes up. Only of a folder that no mirror knows: another one might change it meanwhile.
   using ahead = hasBaseline(stateDir, here.root) ? null : scanAhead(here, abortSignal);
   await environment.start();
@@ -106,13 +114,17 @@ export async function mirror(
     };
   }
   const place = isHost ? "" : await environment.tree.identity();
-  const file = baselineFile(stateDir, here.root, `${environment.backend}:${place}:${there.root}`);
+  const file = baselineFile(stateDir, here.root, pairName(environment, place, there.root));
   using base = await Baseline.open(file, { known: () => memory.pairs.get(file)?.kept ?? null, ...bound });
   // Taken out, and put back when all went well: what a run that fails has noted is not what was kept.
   const last = base.isKnown ? memory.pairs.get(file) : undefined;
   memory.pairs.delete(file);
   memory.roots.delete(workspace);
-  if (!dryRun) sweepStages(here.root);
+  if (!dryRun) {
+    sweepStages(here.root);
+    // Of a first mirror that died, which this process's own kind had made.
+    if (knownRoot === undefined && environment.capabilities.has("host-user")) sweepStages(there.root);
+  }
   const isInside = isHost && `${there.root}/`.startsWith(here.root === "/" ? "/" : `${here.root}/`);
   const isAhead = base.isNew && !isInside && ahead !== null && performance.now() - ahead.at < AHEAD_MAX_MS;
   if (!isAhead) ahead?.[Symbol.dispose]();
@@ -242,6 +254,44 @@ export async function mirror(
   });
   memory.roots.set(workspace, there.root);
   return report({ ...decision, push: pushed, pull: pulled }, copies, skipped);
+}
+
+const NOTHING = { push: [], pull: [], conflicts: [] };
+
+/** The first mirror of a pair, done by this process alone; null where the usual way is to be gone. */
+async function tryFirst(
+  { tree, root }: Side,
+  environment: BaseEnvironment,
+  { direction, stateDir, dryRun = false, onProgress, abortSignal }: SyncOptions,
+): Promise<FirstOutcome | null> {
+  const mayBeFirst = process.platform === "linux" && direction !== "pull" && !dryRun;
+  if (!mayBeFirst || !environment.capabilities.has("host-user")) return null;
+  let there: string;
+  try {
+    there = realRoot(environment.workspace);
+  } catch {
+    // The usual way tells what is wrong with it.
+    return null;
+  }
+  if (there === root) return null;
+  requireApart(root, there, stateDir);
+  const file = baselineFile(stateDir, root, pairName(environment, "", there));
+  if (existsSync(file)) return null;
+  return mirrorFirst({
+    tree,
+    here: root,
+    there,
+    start: () => environment.start(),
+    stateDir,
+    file,
+    readTracked: () => readTracked({ tree, root }),
+    ...(onProgress && { onProgress }),
+    ...(abortSignal && { abortSignal }),
+  });
+}
+
+function pairName({ backend }: BaseEnvironment, place: string, root: string): string {
+  return `${backend}:${place}:${root}`;
 }
 
 /** @returns the workspace's path, links resolved */

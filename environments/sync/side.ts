@@ -135,9 +135,18 @@ export class View {
     const entry = this.entries.get(path);
     if (!entry) return undefined;
     if (entry.kind === "file") return fileState(entry.mode, this.hashOf(path) ?? "?");
-    if (entry.kind === "directory") return `folder ${(entry.mode & 0o777).toString(8)}`;
-    return `link ${entry.linkTarget ?? ""}`;
+    return entry.kind === "directory" ? folderState(entry.mode) : linkState(entry.linkTarget ?? "");
   }
+}
+
+/** A folder's state as text. */
+export function folderState(mode: number): string {
+  return `folder ${(mode & 0o777).toString(8)}`;
+}
+
+/** A link's state as text. */
+export function linkState(target: string): string {
+  return `link ${target}`;
 }
 
 /** A file's state as text. */

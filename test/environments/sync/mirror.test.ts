@@ -342,6 +342,7 @@ for (const shell of ["bash", "sh"] as const) {
 
     it("ends the look at its folder when the environment does not come up", async () => {
       await using f = fixture(shell);
+      write(join(f.remote, "b"), "2");
       const memory = new SyncMemory();
       const look = vi.spyOn(memory.tree, "scan");
       const failure = new Error("no such place");

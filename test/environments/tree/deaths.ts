@@ -26,16 +26,19 @@ const EVEN = "even".repeat(5_000);
 const ODD = "odd!".repeat(5_000);
 const files = (folder: string) => readdirSync(folder).filter((name) => !name.startsWith("."));
 
-/** Starts the worker, and kills it some time after it has begun to work. */
-async function dieAfter(words: readonly string[], workMs: number): Promise<void> {
+/** Starts the worker, and kills it some time after it has begun to work, or when something is met. */
+export async function dieAfter(
+  words: readonly string[],
+  work: number | (() => Promise<unknown>),
+): Promise<void> {
   const child: ChildProcess = spawn(process.execPath, [WORKER, ...words], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   try {
     const [text] = await once(child.stdout ?? child, "data");
     expect(String(text)).toBe("ready\n");
-    // The moment of death is what is being varied; nothing is waited for.
-    await delay(workMs);
+    // The moment of death is what is being varied; with a number nothing is waited for.
+    await (typeof work === "number" ? delay(work) : work());
   } finally {
     const ended = once(child, "exit");
     child.kill("SIGKILL");
