@@ -10,10 +10,10 @@
 
 const PERL = String.raw`
 $/ = "\0"; $| = 1;
-while (defined(my $folder = <STDIN>)) {
-  my $from = <STDIN>; my $to = <STDIN>;
+while (defined(my $asker = <STDIN>)) {
+  my ($folder, $from, $to) = map { scalar <STDIN> } 1 .. 3;
   last unless defined $to;
-  chomp($folder, $from, $to);
+  chomp($asker, $folder, $from, $to);
   my $done = 0;
   if (chdir $folder) {
     my @new = lstat "./$from";
@@ -21,7 +21,7 @@ while (defined(my $folder = <STDIN>)) {
     my $same = @old && ($old[2] & 0170000) == 0100000 && $old[4] == $new[4] && $old[5] == $new[5];
     if (@new && (!@old || $same && chmod($old[2] & 07777, "./$from"))) { $done = rename("./$from", "./$to") ? 1 : 0 }
   }
-  print "$done\n";
+  print "$asker $done\n";
   chdir "/";
 }`;
 
@@ -34,7 +34,12 @@ if [ -n "\${BASH_VERSION-}" ] && command -v perl >/dev/null 2>&1; then
   eval 'exec 6>&"\${__moor_perl[1]}" 7<&"\${__moor_perl[0]}" {__moor_perl[1]}>&- {__moor_perl[0]}<&-'
   __moor_replace() {
     trap "" PIPE
-    printf '%s\000%s\000%s\000' "$1" "$2" "$3" >&6 && IFS= read -r done <&7 && [ "$done" = 1 ]
+    printf '%s\000%s\000%s\000%s\000' "$BASHPID" "$1" "$2" "$3" >&6 || return 1
+    # What another asked that was ended meanwhile is not ours.
+    while IFS= read -r answer <&7; do
+      case $answer in "$BASHPID "*) break ;; esac
+    done
+    [ "$answer" = "$BASHPID 1" ]
   }
 fi
 `
