@@ -106,6 +106,28 @@ __moor_regular() {
   if [ -e "./$name" ]; then __moor_fail SPECIAL; fi
 }
 
+# Prints what printf makes of the format before and the arguments, then piece, then what printf makes of $1. For bash, which
+# writes line by line what a text has beyond whole blocks: those go first.
+__moor_print_piece() {
+  tail=$1
+  shift
+  if [ "\${#piece}" -gt 4096 ]; then
+    printf "$before" "$@"
+    set --
+    before=
+    __moor_print_blocks
+  fi
+  printf "$before%s$tail" "$@" "$piece"
+}
+if [ -n "\${BASH_VERSION-}" ]; then
+  # Grammar that other shells do not know stays inside a word.
+  eval '__moor_print_blocks() {
+    blocks=$((\${#piece} / 4096 * 4096))
+    printf %s "\${piece:0:$blocks}"
+    piece=\${piece:$blocks}
+  }'
+fi
+
 # Copies up to 64 KiB of stdin to stdout by bash alone, NUL bytes too; false when there may be more. The first piece
 # follows what printf makes of FORMAT and its arguments, the last one is followed by END, since each write is a packet:
 # __moor_copy_small END FORMAT [ARGUMENT ...]
@@ -113,13 +135,14 @@ __moor_copy_small() {
   after=$1 before=$2 left=65536 nuls=128
   shift 2
   while IFS= read -r -d '' -n "$left" piece; do
-    if [ "\${#piece}" -eq "$left" ]; then printf "$before%s" "$@" "$piece"; return 1; fi
-    printf "$before%s\000" "$@" "$piece"
-    left=$((left - \${#piece} - 1)) nuls=$((nuls - 1)) before=
+    if [ "\${#piece}" -eq "$left" ]; then __moor_print_piece "" "$@"; return 1; fi
+    left=$((left - \${#piece} - 1)) nuls=$((nuls - 1))
+    __moor_print_piece '\000' "$@"
+    before=
     set --
     if [ "$left" -le 0 ] || [ "$nuls" -le 0 ]; then return 1; fi
   done
-  printf "$before%s%s" "$@" "$piece" "$after"
+  __moor_print_piece "$after" "$@"
 }
 
 # Fails unless the file of status line $1 has at most $2 bytes.

@@ -68,6 +68,28 @@ export const files = {
       bytes: Buffer.alloc(0),
     });
   },
+  "a file of any bytes is read as it was written, with sizes around those that are read at once": async ({
+    environment,
+  }) => {
+    const folder = await scratch(environment);
+    const fillings: Readonly<Record<string, Buffer>> = {
+      lines: Buffer.from("0123456789abcde\n"),
+      "no NUL": Buffer.from(Array.from({ length: 255 }, (_, index) => index + 1)),
+      any: Buffer.from(Array.from({ length: 256 }, (_, index) => index)),
+    };
+    for (const [name, filling] of Object.entries(fillings)) {
+      for (const size of [1, 4_095, 4_096, 4_097, 6_000, 32_768, 65_536, 65_537]) {
+        const path = `${folder}/${name}`;
+        const bytes = Buffer.alloc(size, filling);
+        await environment.files.writeFile(path, bytes);
+        const lines = await environment.files.readLines(path, { limit: 65_537, maxBytes: 65_537 });
+        expect(lines.bytes.equals(bytes), `${size} bytes of ${name}`).toBe(true);
+        expect(lines.realPath).toBe(path);
+        const { previous } = await environment.files.writeFile(path, "next", { previousMaxBytes: 65_537 });
+        expect(previous && bytes.equals(previous), `${size} bytes of ${name} before a write`).toBe(true);
+      }
+    }
+  },
   "readFile() reads a range, from the start or from the end": async ({ environment }) => {
     const folder = await scratch(environment);
     await environment.files.writeFile(`${folder}/f`, "0123456789");
