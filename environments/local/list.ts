@@ -2,7 +2,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { judgeOwner, type OwnerState } from "../owner.ts";
 import { WORKER_MARKER } from "../shell/worker.ts";
-import { SANDBOX_MARK } from "./bubblewrap/sandbox.ts";
+import { SANDBOX_MARK } from "./bubblewrap/launch.ts";
 import { readRecords } from "./owners.ts";
 
 export interface LocalEntry {

@@ -11,6 +11,8 @@ const Record = z.object({
   keep: z.boolean(),
   /** Folders of a sandbox's own on the host. */
   folders: z.array(z.string()).default([]),
+  /** Of processes that were started before it, whole values of `WORKER_MARKER`. */
+  marks: z.array(z.string()).default([]),
   /** What a sandbox made in its workspace to hold the place of protected parts. */
   placeholders: z.array(z.string()).default([]),
 });

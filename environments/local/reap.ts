@@ -16,14 +16,15 @@ export interface ReapedEnvironment {
 
 const POLL_MS = 20;
 
-/** Processes whose variables at their start hold `text`, but not `spared`. Unreadable ones belong to somebody else. */
-async function findMarked(text: string, spared: string | null): Promise<number[]> {
+/** Processes whose variables at their start hold one of `texts`, but not `spared`. Unreadable ones belong to somebody else. */
+async function findMarked(texts: readonly string[], spared: string | null): Promise<number[]> {
   const found: number[] = [];
   for (const name of await readdir("/proc")) {
     if (!/^\d+$/.test(name)) continue;
     try {
       const variables = await readFile(`/proc/${name}/environ`, "latin1");
-      if (variables.includes(text) && !(spared && variables.includes(spared))) found.push(Number(name));
+      if (texts.some((text) => variables.includes(text)) && !(spared && variables.includes(spared)))
+        found.push(Number(name));
     } catch {
       // Gone, or not ours.
     }
@@ -41,12 +42,15 @@ function send(pids: readonly number[], signal: NodeJS.Signals): void {
   }
 }
 
-async function endMarked(text: string, spared: string | null): Promise<Omit<ReapedEnvironment, "id">> {
+async function endMarked(
+  texts: readonly string[],
+  spared: string | null,
+): Promise<Omit<ReapedEnvironment, "id">> {
   const seen = new Set<number>();
   // One that is forked while the list is read, by a process that ends meanwhile, is met by a second look alone.
   const look = async (): Promise<number[]> => {
-    const found = await findMarked(text, spared);
-    return found.length > 0 ? found : await findMarked(text, spared);
+    const found = await findMarked(texts, spared);
+    return found.length > 0 ? found : await findMarked(texts, spared);
   };
   let living = await look();
   const started = performance.now();
@@ -79,13 +83,13 @@ export async function reapLocal(options: ReapOptions): Promise<readonly ReapedEn
   );
   const reaped: ReapedEnvironment[] = [];
   for (const record of dead) {
-    const marker = `${WORKER_MARKER}=${record.id}.`;
+    const markers = [`${record.id}.`, ...record.marks].map((mark) => `${WORKER_MARKER}=${mark}`);
     if (record.id === options.successorOf) {
-      const ended = await endMarked(marker, `${WORKER_MARKER}=${processWorkerId(record.id)}`);
+      const ended = await endMarked(markers, `${WORKER_MARKER}=${processWorkerId(record.id)}`);
       reaped.push({ id: record.id, ...ended });
       continue;
     }
-    const ended = await endMarked(marker, null);
+    const ended = await endMarked(markers, null);
     const uid = process.getuid?.() ?? 0;
     const folders = options.temporaryFolders ?? [
       process.env.TMPDIR ?? "/tmp",

@@ -1,11 +1,13 @@
 /**
  * The process of the next sandbox, forked while nobody waits. A program that this process starts is a copy of this whole
- * process first, which takes Node milliseconds, and slows what it does after it: where a sandbox has come up, a small
- * bash is started just as bwrap would be, for the next one. It waits for what it is to become, on the descriptor of
- * bwrap's arguments, and becomes that by `exec`: number, group, parent and descriptors stay as they are.
+ * process first, which takes Node milliseconds, and slows what it does after it: where a sandbox has come up, the next
+ * one's process is started just as it would be then, and waits on the descriptor of bwrap's arguments. It is bwrap itself,
+ * which looks at nothing of the machine before it has them. Where bwrap is to begin in mounts of its own, which must be
+ * those of that moment, it is a small bash, which is told what to become and becomes that by `exec`: number, group, parent
+ * and descriptors stay as they are.
  */
 import { type ChildProcess, type StdioOptions, spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import { Socket } from "node:net";
 import { getPriority } from "node:os";
 import { quote, quoteAll } from "../../shell/quote.ts";
@@ -25,41 +27,47 @@ const VARIABLES_MAX = 200;
 /** Parts of `/proc/self/status` that a program has from who started it. */
 const INHERITED_STATUS = /^(?:Umask|Uid|Gid|Groups|Cap\w+|NoNewPrivs|Seccomp|SigIgn|Cpus_allowed):.*$/gm;
 
-interface Waiting {
-  readonly child: ChildProcess;
-  readonly bash: string;
-  readonly likeness: string;
-}
-
-export interface Becoming {
+/** What a sandbox is started with, as far as it can be known ahead. */
+export interface Start {
+  /** The command of bwrap; begins with a path. For a process to which these descriptors lead nowhere. */
+  readonly bwrap: (inherited: readonly number[]) => readonly string[];
+  /** Words before it, of a program that makes mounts of its own; begins with a path, or is empty. */
+  readonly wrapper: readonly string[];
   /** Path of the host's bash, as it is found now. */
   readonly findBash: () => string | null;
-  /** Descriptors that it must not have. */
+}
+
+interface Waiting {
+  readonly child: ChildProcess;
+  readonly argv: readonly string[];
+  readonly likeness: string;
   readonly inherited: readonly number[];
+  readonly mark: string;
 }
 
 let waiting: Waiting | null = null;
 
 /**
- * Starts a process that waits to become bwrap, unless there is one. It keeps nobody from their end, and ends with this
- * process. Where it cannot be had nothing is done: the next start does without.
+ * Starts a process that waits to become a sandbox, unless there is one. It keeps nobody from their end, and ends with this
+ * process: without its arguments bwrap has no file system to find its program in. Where it cannot be had nothing is done:
+ * the next start does without.
  *
+ * @param start as it is at present, which the next one's must be like
  * @param mark value of `WORKER_MARKER`, by which a sweep finds it
  * @param stdio as bwrap's
+ * @param inherited descriptors that it must not have, and that lead nowhere by `stdio`
+ * @returns null where it starts none
  */
 export function waitAhead(
-  { findBash, inherited }: Becoming,
-  { mark, stdio }: { readonly mark: string; readonly stdio: StdioOptions },
-): void {
-  const bash = waiting ? null : findBash();
-  if (bash === null) return;
-  const child = spawn(bash, ["--noprofile", "--norc", "-c", WAIT], {
-    cwd: "/",
-    env: { [WORKER_MARKER]: mark },
-    detached: true,
-    stdio,
-  });
-  waiting = { child, bash, likeness: likeness(inherited) };
+  start: Start,
+  { mark, stdio, inherited }: Pick<Waiting, "mark" | "inherited"> & { readonly stdio: StdioOptions },
+): ChildProcess | null {
+  const argv = waiting ? null : waitingArgv(start, start.bwrap(inherited));
+  if (argv === null) return null;
+  const [file = "", ...words] = argv;
+  const one = { argv, likeness: likeness(file), inherited, mark };
+  const child = spawn(file, words, { cwd: "/", env: { [WORKER_MARKER]: mark }, detached: true, stdio });
+  waiting = { ...one, child };
   const gone = () => {
     if (waiting?.child !== child) return;
     waiting = null;
@@ -68,6 +76,14 @@ export function waitAhead(
   child.once("error", gone).once("exit", gone);
   for (const pipe of pipesOf(child)) pipe.on("error", () => {});
   hold(child, false);
+  return child;
+}
+
+/** Null where there is nobody who could wait. */
+function waitingArgv({ wrapper, findBash }: Start, command: readonly string[]): readonly string[] | null {
+  if (wrapper.length === 0) return command;
+  const bash = findBash();
+  return bash === null ? null : [bash, "--noprofile", "--norc", "-c", WAIT];
 }
 
 /** Whether variables can be told to bwrap as its arguments, exactly, and nothing of them is for bwrap's own loader. */
@@ -83,7 +99,7 @@ export function areTellable(env: Readonly<Record<string, string>>): boolean {
 }
 
 /** Options of bwrap for variables that it has not itself, come from a pipe. */
-export function variableArguments(env: Readonly<Record<string, string>>): string[] {
+function variableArguments(env: Readonly<Record<string, string>>): string[] {
   return [
     ...OF_BASH.flatMap((name) => ["--unsetenv", name]),
     ...Object.entries(env).flatMap(([name, value]) => ["--setenv", name, value]),
@@ -91,39 +107,60 @@ export function variableArguments(env: Readonly<Record<string, string>>): string
 }
 
 /**
- * Has the waiting process become a program.
+ * Has the waiting process become a sandbox's. It begins at once, and what else is to be known is looked up meanwhile: bwrap
+ * makes nothing before it has its arguments.
  *
- * @param argv begins with a path
- * @param env variables of that program, beside those of bash
- * @returns null when there is none, or it is not as one that is started now would be
+ * @param mark value of `WORKER_MARKER`, if it is not to have another
+ * @param env variables that it is to have
+ * @returns the process, by what a sweep finds it, which descriptors lead nowhere in it, and bwrap's options for the
+ * variables; null when there is none, or it is not as one that is started now would be
  */
 export function becomeOf(
-  { findBash, inherited }: Becoming,
-  { argv, env }: { readonly argv: readonly string[]; readonly env: Readonly<Record<string, string>> },
-): ChildProcess | null {
+  start: Start,
+  { mark, env }: { readonly mark: string; readonly env: () => Readonly<Record<string, string>> },
+): (Pick<Waiting, "child" | "mark" | "inherited"> & { readonly variables: readonly string[] }) | null {
   if (!waiting) return null;
-  const { child, ...one } = waiting;
+  const { child, inherited, ...one } = waiting;
+  const command = start.bwrap(inherited);
+  const argv = waitingArgv(start, command);
   waiting = null;
   const [, , , pipe] = pipesOf(child);
-  if (!pipe || one.bash !== findBash() || one.likeness !== likeness(inherited) || !isWaiting(child)) {
+  if (!pipe || !isSame(argv, one.argv) || !isWaiting(child)) {
     end(child);
     return null;
   }
   hold(child, true);
-  const text = [
-    "unset PWD OLDPWD SHLVL",
-    ...Object.entries(env).map(([name, value]) => `export ${name}=${quote(value)}`),
-    `exec ${quoteAll(argv)}`,
-  ].join("\n");
-  pipe.write(`${String(Buffer.byteLength(text)).padStart(LENGTH_DIGITS, "0")}${text}`);
-  return child;
+  if (argv !== command) {
+    const text = [
+      "unset PWD OLDPWD SHLVL",
+      `export ${WORKER_MARKER}=${quote(mark)}`,
+      `exec ${quoteAll([...start.wrapper, ...command])}`,
+    ].join("\n");
+    pipe.write(`${String(Buffer.byteLength(text)).padStart(LENGTH_DIGITS, "0")}${text}`);
+  }
+  const variables = env();
+  if (one.likeness !== likeness(argv[0]) || !areTellable(variables)) {
+    end(child);
+    return null;
+  }
+  return {
+    child,
+    inherited,
+    mark: argv === command ? one.mark : mark,
+    variables: variableArguments(variables),
+  };
 }
 
-/** What a program has from this process without being told, as far as it can change in this one's life. */
-function likeness(inherited: readonly number[]): string {
+function isSame(one: readonly string[] | null, other: readonly string[]): one is readonly string[] {
+  return one !== null && one.length === other.length && one.every((word, index) => word === other[index]);
+}
+
+/** What a program has from this process without being told, as far as it can change in this one's life, and its file. */
+function likeness(file = ""): string {
   const status = own("status").match(INHERITED_STATUS) ?? [];
   const files = ["limits", "cgroup", "oom_score_adj"].map(own);
-  return JSON.stringify([inherited, status, getPriority(), ...files]);
+  const { dev, ino, ctimeMs } = statSync(file);
+  return JSON.stringify([status, getPriority(), ...files, dev, ino, ctimeMs]);
 }
 
 function own(name: string): string {

@@ -5,7 +5,8 @@
  * All shells of one environment are in one sandbox, which ends with its orchestrator: nothing can be kept. Where a
  * sandbox cannot be made, that is an error; commands never run outside of one.
  */
-import { existsSync, mkdtempSync, realpathSync, statSync } from "node:fs";
+import { randomBytes } from "node:crypto";
+import { accessSync, constants, existsSync, mkdirSync, realpathSync, statSync } from "node:fs";
 import { rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -34,10 +35,11 @@ import { reapLocal } from "../reap.ts";
 import { scrubbedVariables } from "../variables.ts";
 import { claimedPlaceholders, knownPlaceholders, releasePlaceholders } from "./claims.ts";
 import { guard } from "./guard.ts";
+import { SANDBOX_MARK } from "./launch.ts";
 import { checkWorkspace, isInside, layoutArgv, sandboxHome, seesBash } from "./layout.ts";
 import { probeBubblewrap } from "./probe.ts";
 import { type Protection, protect } from "./protected.ts";
-import { type Owner, SANDBOX_INIT, SANDBOX_MARK, Sandbox, unavailable } from "./sandbox.ts";
+import { type Owner, SANDBOX_INIT, Sandbox, unavailable } from "./sandbox.ts";
 
 export interface BubblewrapOptions extends ShellEnvironmentOptions {
   /** @default "open" */
@@ -250,18 +252,16 @@ class BubblewrapBackend implements ShellBackend {
         ? null
         : (this.#gate ?? (await EgressGate.open({ policy: this.#egress, credentials, record })));
     this.#gate = gate;
-    const channel = await this.#makeChannel();
-    let making: Promise<void> | null = null;
+    const channel = join(await this.#channelsFolder(), `moorage-sandbox-${randomBytes(6).toString("hex")}`);
     try {
       const owner = foreignOwner(this.workspace);
-      const protection = await this.#protect(channel);
-      making = protection.make();
-      // Whoever waits for the layout is told.
-      making.catch(() => {});
       let replaced: string | null = null;
       let made: Sandbox | null = null;
       const why = (path: string) => `"${path}", which is protected in it, was replaced outside`;
-      const layout = async () => {
+      const layout = async (mark: string) => {
+        const protection = await this.#protect({ channel, mark });
+        mkdirSync(channel, { mode: 0o700 });
+        await protection.make();
         const argv = layoutArgv({
           workspace: this.workspace,
           channel,
@@ -269,7 +269,6 @@ class BubblewrapBackend implements ShellBackend {
           hidden: [stateDir],
           openNetwork: egress === "open",
         });
-        await making;
         // From before they are mounted.
         this.#endGuard();
         this.#endGuard = guard(protection.held, (path) => {
@@ -282,7 +281,7 @@ class BubblewrapBackend implements ShellBackend {
         layout,
         channel,
         workspace: this.workspace,
-        env: this.#variables(gate !== null),
+        env: () => this.#variables(gate !== null),
         mark: `${this.#id()}${SANDBOX_MARK}`,
         owner,
         network: gate ? { onDoor: (listener) => gate.adopt(listener) } : egress === "none" ? "none" : "open",
@@ -293,49 +292,47 @@ class BubblewrapBackend implements ShellBackend {
       return made;
     } catch (error) {
       await rm(channel, { recursive: true, force: true });
-      // What is made after it was to be removed would stay.
-      await making?.catch(() => {});
       await this.stop();
       throw error;
     }
   }
 
   /** Finds what is to be protected, and notes it with the channel before any of it is there. */
-  async #protect(channel: string): Promise<Protection> {
+  async #protect({ channel, mark }: { channel: string; mark: string }): Promise<Protection> {
     const claimed = await claimedPlaceholders(this.#options.stateDir, this.#id());
     const protection = protect(this.workspace, claimed);
     this.#protected = protection.closed;
     const own = [...protection.placeholders, ...protection.held.filter((path) => claimed.has(path))];
     this.#placeholders = [...new Set([...this.#placeholders, ...own])];
-    await this.#writeRecord(channel);
+    await this.#writeRecord({ folders: [channel], marks: [mark] });
     return protection;
   }
 
-  #writeRecord(channel: string): Promise<void> {
+  #writeRecord(own: { folders: string[]; marks: string[] }): Promise<void> {
     const { stateDir, keep = false } = this.#options;
     return writeRecord(stateDir, {
       id: this.#id(),
       workspace: this.workspace,
       createdAt: new Date().toISOString(),
       keep,
-      folders: [channel],
+      ...own,
       placeholders: [...this.#placeholders],
     });
   }
 
-  /** In memory where that can be: dozens of files and pipes come and go with a sandbox. */
-  async #makeChannel(): Promise<string> {
+  /** Folder for channels. In memory where that can be: dozens of files and pipes come and go with a sandbox. */
+  async #channelsFolder(): Promise<string> {
     const { stateDir } = this.#options;
-    const make = (folder: string) => mkdtempSync(join(folder, "moorage-sandbox-"));
     try {
-      return make(MEMORY_FOLDER);
+      accessSync(MEMORY_FOLDER, constants.W_OK | constants.X_OK);
+      return MEMORY_FOLDER;
     } catch {
       // There is none, or it is closed to this user.
     }
     // Where commands could write, they could put links in the place of its parts.
     const exposed = existsSync(tmpdir()) && isInside(`${realpathSync(tmpdir())}/`, this.workspace);
     if (exposed) await makePrivateFolder(stateDir);
-    return make(exposed ? stateDir : tmpdir());
+    return exposed ? stateDir : tmpdir();
   }
 
   #variables(door: boolean): Record<string, string> {

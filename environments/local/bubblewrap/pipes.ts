@@ -2,7 +2,7 @@
  * Named pipes between the host and shells in a sandbox, in a folder that both see and only the host can change. They
  * are made some at a time, ahead of their use, and lose their names as soon as both ends are open.
  */
-import { chmodSync, closeSync, constants, mkdirSync, openSync, rmSync } from "node:fs";
+import { chmodSync, closeSync, constants, mkdirSync, openSync, readSync, rmSync } from "node:fs";
 import { chown } from "node:fs/promises";
 import { Socket } from "node:net";
 import { join } from "node:path";
@@ -139,11 +139,18 @@ export function openHostEnds({ folder }: PipeSet): WaitingEnds {
 
 /** The end of a pipe that one program inside writes to. */
 export interface WaitingReader {
-  /** Reads from here on; what is in the pipe comes at once. */
-  read(onData: (chunk: Buffer) => void): void;
+  /**
+   * Reads from here on; what is in the pipe comes before this returns.
+   *
+   * @param onData tells whether it wants no more
+   */
+  read(onData: (chunk: Buffer) => boolean): void;
   /** Idempotent. */
   close(): void;
 }
+
+/** What a pipe holds. */
+const PIPE_BYTES = 65_536;
 
 /** Nothing is read before it is asked for, so that what is written line by line wakes nobody. */
 export function openReader(path: string): WaitingReader {
@@ -153,6 +160,14 @@ export function openReader(path: string): WaitingReader {
   let isClosed = false;
   return {
     read: (onData) => {
+      const ahead = Buffer.allocUnsafe(PIPE_BYTES);
+      let bytes = 0;
+      try {
+        bytes = readSync(fd, ahead);
+      } catch {
+        // Nothing yet.
+      }
+      if (bytes > 0 && onData(ahead.subarray(0, bytes))) return;
       socket = new Socket({ fd, readable: true, writable: false });
       socket.on("data", onData);
     },

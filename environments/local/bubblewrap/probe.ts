@@ -4,7 +4,7 @@ import { promisify } from "node:util";
 import { limits } from "../../../src/limits.ts";
 import type { Health } from "../../base.ts";
 import { hostProgram } from "../../host-programs.ts";
-import { withoutLaterMounts } from "./propagation.ts";
+import { ownMounts } from "./propagation.ts";
 
 const PROBE = ["--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/"];
 
@@ -27,7 +27,7 @@ export async function probeBubblewrap(exposed: readonly string[] = []): Promise<
     const unshare = hostProgram("unshare", exposed);
     if (unshare === null) return bad("unshare is not installed", "Install the package util-linux.");
     const own = [bwrap, ...PROBE, "--proc", "/proc", "--dev", "/dev", "--", setsid, "-w", nothing];
-    const [file = "", ...argv] = withoutLaterMounts(own, () => unshare, false);
+    const [file = "", ...argv] = [...ownMounts(() => unshare, false), ...own];
     await promisify(execFile)(file, argv, { timeout: limits.probeTimeoutMs, cwd: "/" });
     return { healthy: true, detail: "sandboxes can be made" };
   } catch (error) {

@@ -11,9 +11,9 @@ const MAY_MOUNT = 1n << 21n;
 /** Whether a mount of this process's is one that others are told by. */
 function sharesMounts(): boolean {
   // Optional fields stand between the sixth and a lone hyphen.
-  return readFileSync("/proc/self/mountinfo", "latin1")
-    .split("\n")
-    .some((line) => /^(?:\S+ ){6}(?:\S+ )*?(?:shared|master):\d+ (?:\S+ )*?- /.test(line));
+  return /^(?:\S+ ){6}(?:\S+ )*?(?:shared|master):\d+ (?:\S+ )*?- /m.test(
+    readFileSync("/proc/self/mountinfo", "latin1"),
+  );
 }
 
 function mayMount(): boolean {
@@ -22,17 +22,13 @@ function mayMount(): boolean {
 }
 
 /**
- * The command that starts bwrap, kept from the machine's later mounts.
+ * What keeps bwrap from the machine's later mounts: the words before its command, none where nothing is shared.
  *
  * @param program finds one of the machine's programs
  * @param foreign whether bwrap runs as another user than this process's
  */
-export function withoutLaterMounts(
-  argv: readonly string[],
-  program: (name: string) => string,
-  foreign: boolean,
-): readonly string[] {
-  if (!sharesMounts()) return argv;
+export function ownMounts(program: (name: string) => string, foreign: boolean): readonly string[] {
+  if (!sharesMounts()) return [];
   const own = mayMount() && !foreign ? [] : ["--user", "--map-current-user"];
-  return [program("unshare"), "--mount", "--propagation", "private", ...own, "--", ...argv];
+  return [program("unshare"), "--mount", "--propagation", "private", ...own, "--"];
 }

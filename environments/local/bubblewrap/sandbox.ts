@@ -15,10 +15,9 @@ import { hostProgram } from "../../host-programs.ts";
 import { quoteAll } from "../../shell/quote.ts";
 import type { ShellStream, StreamEnd } from "../../shell/stream.ts";
 import { WORKER_MARKER } from "../../shell/worker.ts";
-import { inheritedDescriptors } from "./inherited.ts";
-import { DESCRIPTORS, type Launch, launch, launchNext } from "./launch.ts";
+import { type Launch, launch, launchNext } from "./launch.ts";
 import { openHostEnds, openReader, PASSABLE, type PipeSet, PipeStock, type WaitingReader } from "./pipes.ts";
-import { withoutLaterMounts } from "./propagation.ts";
+import { ownMounts } from "./propagation.ts";
 import { seccompFilter } from "./seccomp.ts";
 import { firstProgram, LOGIN_PIPE, runScript, type SupervisorOptions, WHOLE } from "./supervisor.ts";
 import { LOGIN_MAX, onLines } from "./words.ts";
@@ -31,18 +30,20 @@ export interface Owner {
 
 export interface SandboxOptions extends SupervisorOptions {
   /**
-   * Options of bwrap for the file system. Asked for once bwrap is starting, which waits for them: so that nothing need be
-   * looked up or made before.
+   * Makes `channel`, and tells bwrap's options for the file system. Asked for once bwrap is starting, which waits for them:
+   * so that nothing need be looked up or made before.
+   *
+   * @param mark what became of the option of that name
    */
-  readonly layout: () => Promise<readonly string[]>;
+  readonly layout: (mark: string) => Promise<readonly string[]>;
   /** Host folder of the named pipes, ours alone. */
   readonly channel: string;
   readonly workspace: string;
   /** Variables of every program inside. They reach bwrap by its environment or a pipe, never by its command line. */
-  readonly env: Readonly<Record<string, string>>;
+  readonly env: () => Readonly<Record<string, string>>;
   /**
    * Value of `WORKER_MARKER` for bwrap alone. One whose orchestrator is killed while it lets its first process go leaves
-   * that waiting for ever, which a sweep then finds by it.
+   * that waiting for ever, which a sweep then finds by it. One that was started ahead has another.
    */
   readonly mark: string;
   /** Whose ids programs get, when this process is root and may choose. @default this process's */
@@ -63,9 +64,6 @@ const ISOLATION = [
   "--new-session",
   "--die-with-parent",
 ];
-
-/** Ends the mark of bwrap's own processes. */
-export const SANDBOX_MARK = ".sandbox";
 
 /** Process 1 inside, bwrap's own: it adopts every orphan. */
 export const SANDBOX_INIT = "1";
@@ -112,8 +110,9 @@ export class Sandbox {
     stock: PipeStock,
     doorOpen: Promise<void>,
     launched: Launch,
+    inherited: readonly number[],
   ) {
-    this.inherited = launched.inherited;
+    this.inherited = inherited;
     this.#launched = launched;
     this.#options = options;
     this.#child = child;
@@ -148,20 +147,25 @@ export class Sandbox {
     const filter = seccompFilter();
     if (!filter) throw unavailable(`no filter of system calls is known for ${process.arch}`);
     const { owner } = options;
-    // Theirs to pass through, not to change: they could put a link in the place of what root opens by name.
-    if (owner) chmodSync(options.channel, PASSABLE);
     // What works for us outside must be nothing that commands put into a folder of the search path.
     const program = (name: string) => {
       const path = hostProgram(name, [options.workspace]);
       if (path === null) throw unavailable(`there is no ${name} outside of the workspace`);
       return path;
     };
-    const { network, env, mark, channel, workspace } = options;
+    const { network, env, mark, workspace } = options;
     const hasDoor = typeof network !== "string";
-    const inherited = inheritedDescriptors(hasDoor ? DESCRIPTORS + 1 : DESCRIPTORS);
-    const argv = withoutLaterMounts(command(options, program, inherited), program, owner !== null);
-    const begin = { argv, env, mark, owner, hasDoor, inherited, filter, channel, workspace };
-    const { child, variables } = launch(begin);
+    const begin: Launch = {
+      bwrap: (descriptors) => command(options, program, descriptors),
+      wrapper: () => ownMounts(program, owner !== null),
+      env,
+      mark,
+      owner,
+      hasDoor,
+      filter,
+      workspace,
+    };
+    const { child, variables, inherited, mark: actual } = launch(begin);
     const doorOpen =
       typeof network === "string"
         ? Promise.resolve()
@@ -179,9 +183,12 @@ export class Sandbox {
       () => ({ shell: program("sh"), mkfifo: program("mkfifo") }),
       owner,
     );
-    const sandbox = new Sandbox(options, child, stock, doorOpen, begin);
+    const sandbox = new Sandbox(options, child, stock, doorOpen, begin, inherited);
     try {
-      sandbox.#tellArguments([...variables, ...(await options.layout())]);
+      const layout = await options.layout(actual);
+      // Theirs to pass through, not to change: they could put a link in the place of what root opens by name.
+      if (owner) chmodSync(options.channel, PASSABLE);
+      await sandbox.#tellArguments([...variables, ...layout]);
       await stock.fill(options.login === null ? [] : [join(options.channel, LOGIN_PIPE)]);
     } catch (error) {
       await sandbox.stop();
@@ -215,6 +222,7 @@ export class Sandbox {
           const end = text.indexOf("\0");
           if (end >= 0) resolve(text.slice(0, end));
           else if (text.length > LOGIN_MAX) fail("a login shell has too many variables");
+          return end >= 0;
         });
       });
     } finally {
@@ -340,12 +348,16 @@ export class Sandbox {
     return pipe;
   }
 
-  #tellArguments(layout: readonly string[]): void {
+  /** Resolves when bwrap has them: it begins at their end, which Node tells only in its next turn. */
+  #tellArguments(layout: readonly string[]): Promise<void> {
     const pipe = this.#pipe(3);
-    // One that has failed by now takes none; its end tells why.
-    pipe.on("error", () => {});
     const words = [...layoutArguments({ ...this.#options, layout }), "--setenv", WHOLE, "yes"];
-    pipe.end(words.join("\0"), () => pipe.destroy());
+    return new Promise((resolve) => {
+      // One that has failed by now takes none; its end tells why.
+      if (pipe.destroyed) return resolve();
+      pipe.on("error", () => {}).once("close", resolve);
+      pipe.end(words.join("\0"), () => pipe.destroy());
+    });
   }
 
   async #untilReady(doorOpen: Promise<void>): Promise<void> {

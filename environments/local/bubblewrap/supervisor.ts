@@ -61,13 +61,13 @@ export function firstProgram({ bash, login }: SupervisorOptions, inherited: read
   const read =
     login === null
       ? ""
-      : `(
+      : ` | (
 exec 3>&- 4<&- 6>"${CHANNEL}/${LOGIN_PIPE}" 7>&1 >/dev/null 2>&1
 ${loginScript(login, 6, { end: LOGIN_END, last: true })}
 ) | (
 exec 3>&- 4<&- >/dev/null 2>&1
 read -r __moor_l || printf '${LOGIN_END}' >"${CHANNEL}/${LOGIN_PIPE}"
-) | `;
+)`;
   const next = bash
     ? `IFS= read -r __moor_l <&4 && bash --noprofile --norc -c ${quote(BASH_SUPERVISOR)} bash "$__moor_l" <&4 >&3 4<&-`
     : SH_SUPERVISOR;
@@ -77,10 +77,10 @@ read -r __moor_l || printf '${LOGIN_END}' >"${CHANNEL}/${LOGIN_PIPE}"
 exec 3>&1 4<&0 </dev/null ${closed.map((descriptor) => `${descriptor}>&-`).join(" ")}
 echo ready
 IFS=' ' read -r __moor_v __moor_w <&4 || exit
-${read}(
+(
 exec 4<&-
 . "${CHANNEL}/$__moor_w/run"
-) | (
+)${read} | (
 ${next}
 kill -KILL $$
 )`;

@@ -6,6 +6,8 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
 import { afterEach, describe, expect, it } from "vitest";
+import { WHOLE } from "../../../environments/local/bubblewrap/supervisor.ts";
+import { readRecords } from "../../../environments/local/owners.ts";
 import { sandboxes } from "./sandboxes.ts";
 
 const { root, suite, note } = await sandboxes("bubblewrap-ahead");
@@ -24,12 +26,17 @@ afterEach(() => {
   for (const child of running.splice(0)) child.kill("SIGKILL");
 });
 
-async function orchestrator(env: NodeJS.ProcessEnv = {}) {
+/** Of the machine: where some are shared it is a bash that waits, and else bwrap itself. */
+type Mounts = "shared" | "private";
+
+async function orchestrator(mounts: Mounts, env: NodeJS.ProcessEnv = {}) {
   const places = {
     workspace: await mkdtemp(join(root, "workspace-")),
     stateDir: await mkdtemp(join(root, "state-")),
   };
-  const child = spawn(process.execPath, ["--input-type=module", "-e", ORCHESTRATOR], {
+  const user = process.getuid?.() === 0 ? [] : ["--user", "--map-current-user"];
+  const node = [process.execPath, "--input-type=module", "-e", ORCHESTRATOR];
+  const child = spawn("/usr/bin/unshare", ["--mount", ...user, "--propagation", mounts, ...node], {
     env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
     stdio: ["pipe", "pipe", "inherit"],
   });
@@ -44,7 +51,14 @@ async function orchestrator(env: NodeJS.ProcessEnv = {}) {
   const run = (command: string) =>
     ask(`const one = make(${JSON.stringify(places)}); kept.push(one);
 return (await one.exec(${JSON.stringify(command)})).output`);
-  const waiting = () => childrenOf(child.pid).filter((pid) => words(pid)[4]?.startsWith("IFS= read"));
+  /** A sandbox's bwrap has the same words, and a child. */
+  const waiting = () =>
+    childrenOf(child.pid).filter((pid) => {
+      const [file = "", ...argv] = words(pid);
+      return mounts === "shared"
+        ? argv[3]?.startsWith("IFS= read")
+        : file.endsWith("/bwrap") && childrenOf(pid).length === 0;
+    });
   /** The one that waits, once there is one. */
   const one = async () => {
     await expect.poll(waiting, { timeout: 10_000 }).toHaveLength(1);
@@ -88,119 +102,145 @@ function words(pid: number): string[] {
 const FACTS = `tr '\\0' '\\n' </proc/2/environ | sort; echo; env | grep -v ^MOORAGE_ | sort; echo "$SHLVL $PWD $(umask)"
 ls -l /proc/2/fd | wc -l; grep -E '^(Sig|Cap|NoNew|Seccomp)' /proc/2/status; tr '\\0' ' ' </proc/2/cmdline; cut -d' ' -f5,6 /proc/2/stat`;
 
-suite(`the process that waits to become a bubblewrap sandbox${note}`, () => {
-  it("becomes the next one, which has what one that is started directly has", async () => {
-    const odd = {
-      ODD: "a\n'\"\\ $(exit) é \u{1f600} \t",
-      EMPTY: "",
-      _: "/bin/theirs",
-      SHLVL: "7",
-      OLDPWD: "/usr",
-      PWD: "/etc",
-      UID: "12",
-      RANDOM: "no",
-      BASHOPTS: "x",
-      LC_ALL: "C.UTF-8",
-      IFS: "x",
-      POSIXLY_CORRECT: "1",
-      "no-identifier": "1",
-      "--setenv": "2",
-      LONG: "x".repeat(100_000),
-    };
-    const { run, one, ask, stop, waiting } = await orchestrator(odd);
-    const first = await run(FACTS);
-    const pid = await one();
-    const second = await run(FACTS);
-    expect(words(pid).filter((word) => /\/bwrap$/.test(word))).toHaveLength(1);
-    expect(second).toBe(first);
-    expect(first).toContain("ODD=a\n");
-    // It is told nothing by its arguments or its variables.
-    expect(words(pid).join(" ")).not.toContain("exit) é");
-    expect(readFileSync(`/proc/${pid}/environ`, "utf8")).toMatch(/MOORAGE_WORKER=[^\0]+\.sandbox/);
-    // What else a program has from who starts it.
-    await one();
-    await ask("process.umask(0o027)");
-    const [old] = waiting();
-    expect(await run("umask")).toBe("0027\n");
-    await expect.poll(() => isGone(old)).toBe(true);
-    expect(await stop()).toBe(null);
-  });
+suite.each(["shared", "private"] as const)(
+  `the process that waits to become a bubblewrap sandbox where mounts are %s${note}`,
+  (mounts) => {
+    it("becomes the next one, which has what one that is started directly has", async () => {
+      const odd = {
+        ODD: "a\n'\"\\ $(exit) é \u{1f600} \t",
+        EMPTY: "",
+        _: "/bin/theirs",
+        SHLVL: "7",
+        OLDPWD: "/usr",
+        PWD: "/etc",
+        UID: "12",
+        RANDOM: "no",
+        BASHOPTS: "x",
+        LC_ALL: "C.UTF-8",
+        IFS: "x",
+        POSIXLY_CORRECT: "1",
+        "no-identifier": "1",
+        "--setenv": "2",
+        LONG: "x".repeat(100_000),
+      };
+      const { run, one, ask, stop, waiting } = await orchestrator(mounts, odd);
+      const first = await run(FACTS);
+      const pid = await one();
+      const second = await run(FACTS);
+      expect(words(pid).filter((word) => /\/bwrap$/.test(word))).toHaveLength(1);
+      expect(second).toBe(first);
+      expect(first).toContain("ODD=a\n");
+      // It is told nothing by its arguments or its variables.
+      expect(words(pid).join(" ")).not.toContain("exit) é");
+      expect(readFileSync(`/proc/${pid}/environ`, "utf8")).toMatch(/MOORAGE_WORKER=[^\0]+\.sandbox/);
+      // What else a program has from who starts it.
+      await one();
+      await ask("process.umask(0o027)");
+      const [old] = waiting();
+      expect(await run("umask")).toBe("0027\n");
+      await expect.poll(() => isGone(old)).toBe(true);
+      expect(await stop()).toBe(null);
+    });
 
-  it.each(["SIGKILL", "SIGSTOP"] as const)("is done without after a %s", async (signal) => {
-    const { run, one } = await orchestrator();
-    expect(await run("echo 1")).toBe("1\n");
-    const pid = await one();
-    process.kill(pid, signal);
-    expect(await run("echo 2")).toBe("2\n");
-    await expect.poll(() => isGone(pid)).toBe(true);
-    expect(await run("echo 3")).toBe("3\n");
-  });
+    it.each(["SIGKILL", "SIGSTOP"] as const)("is done without after a %s", async (signal) => {
+      const { run, one } = await orchestrator(mounts);
+      expect(await run("echo 1")).toBe("1\n");
+      const pid = await one();
+      process.kill(pid, signal);
+      expect(await run("echo 2")).toBe("2\n");
+      await expect.poll(() => isGone(pid)).toBe(true);
+      expect(await run("echo 3")).toBe("3\n");
+    });
 
-  it("is used once by starts that begin together, and there is one again", async () => {
-    const { run, one, ask, places } = await orchestrator();
-    await run("true");
-    await one();
-    const both =
-      await ask(`const two = [1, 2, 3].map(() => make(${JSON.stringify(places)})); kept.push(...two);
+    it("is used once by starts that begin together, and there is one again", async () => {
+      const { run, one, ask, places } = await orchestrator(mounts);
+      await run("true");
+      await one();
+      const both =
+        await ask(`const two = [1, 2, 3].map(() => make(${JSON.stringify(places)})); kept.push(...two);
 return await Promise.all(two.map(async (each, index) => (await each.exec("echo " + index)).output))`);
-    expect(both).toEqual(["0\n", "1\n", "2\n"]);
-    await one();
-  });
+      expect(both).toEqual(["0\n", "1\n", "2\n"]);
+      await one();
+    });
 
-  it("is done without where bash is found elsewhere, or nowhere outside of the workspace", async () => {
-    const { run, one, ask, waiting } = await orchestrator();
-    await run("true");
-    const pid = await one();
-    const folder = await mkdtemp(join(root, "bin-"));
-    await ask(`(await import("node:fs")).symlinkSync("/bin/bash", ${JSON.stringify(join(folder, "bash"))});
+    const itself = mounts === "shared" ? "bash" : "bwrap";
+
+    it(`is done without where ${itself} is found elsewhere`, async () => {
+      const { run, one, ask, waiting } = await orchestrator(mounts);
+      await run("true");
+      const pid = await one();
+      const folder = await mkdtemp(join(root, "bin-"));
+      await ask(`(await import("node:fs")).symlinkSync("/usr/bin/${itself}", ${JSON.stringify(join(folder, itself))});
 process.env.PATH = ${JSON.stringify(folder)} + ":" + process.env.PATH`);
-    expect(await run("echo 2")).toBe("2\n");
-    expect(waiting()).not.toContain(pid);
-    await expect.poll(() => isGone(pid)).toBe(true);
-  });
+      expect(await run("echo 2")).toBe("2\n");
+      expect(waiting()).not.toContain(pid);
+      await expect.poll(() => isGone(pid)).toBe(true);
+    });
 
-  it("keeps no process from its end, and ends with it", async () => {
-    const { child, run, one, stop, ended } = await orchestrator();
-    await run("true");
-    const pid = await one();
-    expect(await stop()).toBe(null);
-    expect(isGone(pid)).toBe(false);
-    child.stdin?.end();
-    expect(await ended).toBe(0);
-    await expect.poll(() => isGone(pid), { timeout: 5_000 }).toBe(true);
-  });
+    it("keeps no process from its end, and ends with it", async () => {
+      const { child, run, one, stop, ended } = await orchestrator(mounts);
+      await run("true");
+      const pid = await one();
+      expect(await stop()).toBe(null);
+      expect(isGone(pid)).toBe(false);
+      child.stdin?.end();
+      expect(await ended).toBe(0);
+      await expect.poll(() => isGone(pid), { timeout: 5_000 }).toBe(true);
+    });
 
-  it("ends with an orchestrator that is killed", async () => {
-    const { child, run, one } = await orchestrator();
-    await run("true");
-    const pid = await one();
-    child.kill("SIGKILL");
-    await expect.poll(() => isGone(pid), { timeout: 5_000 }).toBe(true);
-  });
+    it("ends with an orchestrator that is killed", async () => {
+      const { child, run, one } = await orchestrator(mounts);
+      await run("true");
+      const pid = await one();
+      child.kill("SIGKILL");
+      await expect.poll(() => isGone(pid), { timeout: 5_000 }).toBe(true);
+    });
 
-  it("is not forked where no sandbox came up", async () => {
-    const { ask, places, waiting } = await orchestrator({ PATH: root });
-    expect(
-      await ask(`await make(${JSON.stringify(places)}).start().catch((error) => { throw error.code })`),
-    ).toBe("ENVIRONMENT_UNAVAILABLE");
-    expect(waiting()).toEqual([]);
-  });
+    it("is not forked where no sandbox came up", async () => {
+      const { ask, places, waiting } = await orchestrator(mounts, { PATH: root });
+      expect(
+        await ask(`await make(${JSON.stringify(places)}).start().catch((error) => { throw error.code })`),
+      ).toBe("ENVIRONMENT_UNAVAILABLE");
+      expect(waiting()).toEqual([]);
+    });
 
-  it("does nothing by a text that is cut, and takes no byte after a whole one", async () => {
-    const { run, one } = await orchestrator();
-    await run("true");
-    const [file = "", ...argv] = words(await one()).slice(0, 5);
-    const said = async (told: string) => {
-      const child = spawn(file, argv, { env: {}, stdio: ["ignore", "pipe", "ignore", "pipe"] });
-      const [, , , pipe] = child.stdio;
-      if (pipe && "end" in pipe) pipe.end(told);
-      return await text(child.stdout as NodeJS.ReadableStream);
-    };
-    expect(await said("00000020echo ran\nexec cat")).toBe("");
-    expect(await said("000000")).toBe("");
-    expect(await said("00000022echo é; exec cat <&3 rest\0of it")).toBe("é\nrest\0of it");
-  });
-});
+    it("does nothing by what is cut", async () => {
+      const { run, one } = await orchestrator(mounts);
+      await run("true");
+      const [file = "", ...argv] = words(await one()).slice(0, -1);
+      const said = async (told: string) => {
+        const child = spawn(file, argv, { env: {}, stdio: ["pipe", "pipe", "ignore", "pipe"] });
+        child.stdin?.on("error", () => {});
+        child.stdin?.end("open 1\nopen 2\n");
+        const [, , , pipe] = child.stdio;
+        if (pipe && "end" in pipe) pipe.on("error", () => {}).end(told);
+        return await text(child.stdout as NodeJS.ReadableStream);
+      };
+      expect(await said("")).toBe("");
+      if (mounts === "private") {
+        const root = "--ro-bind\0/\0/\0--dev\0/dev\0--proc\0/proc";
+        expect(await said(root)).toBe("");
+        // Were they whole, it would.
+        expect(await said(`${root}\0--setenv\0${WHOLE}\0yes`)).toMatch(/^ready\n/);
+        return;
+      }
+      expect(await said("00000020echo ran\nexec cat")).toBe("");
+      expect(await said("000000")).toBe("");
+      // It takes no byte after a whole one.
+      expect(await said("00000022echo é; exec cat <&3 rest\0of it")).toBe("é\nrest\0of it");
+    });
+
+    it("is found by the record of the sandbox that it becomes, whose orchestrator was killed", async () => {
+      const { run, one, places } = await orchestrator(mounts);
+      await run("true");
+      const pid = await one();
+      await run("true");
+      const records = await readRecords(places.stateDir);
+      const mark = readFileSync(`/proc/${pid}/environ`, "utf8").match(/MOORAGE_WORKER=([^\0]+)/)?.[1];
+      expect(records.flatMap(({ marks }) => marks)).toContain(mark);
+    });
+  },
+);
 
 describe("a text for the process that waits", () => {
   it("is none where a variable cannot be told", async () => {

@@ -7,6 +7,7 @@ import { text } from "node:stream/consumers";
 import { describe, expect, it } from "vitest";
 import { protect } from "../../../environments/local/bubblewrap/protected.ts";
 import { firstProgram, WHOLE } from "../../../environments/local/bubblewrap/supervisor.ts";
+import { readRecords } from "../../../environments/local/owners.ts";
 import { sandboxes } from "./sandboxes.ts";
 
 const { root, suite, note, make } = await sandboxes("bubblewrap-start");
@@ -59,7 +60,7 @@ describe("a bubblewrap sandbox for which there is no bwrap", () => {
       process.env.PATH = path;
     }
     expect(await readdir(workspace)).toEqual([]);
-    expect(await readdir(join(stateDir, "local"))).toEqual([]);
+    expect(await readRecords(stateDir)).toEqual([]);
   });
 });
 

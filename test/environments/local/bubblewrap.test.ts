@@ -431,7 +431,7 @@ console.log(output); await environment.stop(); }`;
       layout: async () => layoutArgv({ workspace, channel, hidden: [], foreign: false, openNetwork: false }),
       channel,
       workspace,
-      env: { PATH: process.env.PATH ?? "", KEPT: "kept", verb: "mine" },
+      env: () => ({ PATH: process.env.PATH ?? "", KEPT: "kept", verb: "mine" }),
       mark: "test.sandbox",
       owner: null,
       network: "none",
