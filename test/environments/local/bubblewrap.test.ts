@@ -17,6 +17,7 @@ import { layoutArgv } from "../../../environments/local/bubblewrap/layout.ts";
 import { Sandbox } from "../../../environments/local/bubblewrap/sandbox.ts";
 import { seccompFilter } from "../../../environments/local/bubblewrap/seccomp.ts";
 import { createLocalEnvironment } from "../../../environments/local/index.ts";
+import { readRecords } from "../../../environments/local/owners.ts";
 import { ownerLabel, thisProcessTable } from "../../../environments/owner.ts";
 import { parseExports } from "../../../environments/shell/exports.ts";
 import { mirror } from "../../../environments/sync/mirror.ts";
@@ -505,13 +506,16 @@ console.log("begins"); await environment.exec("true"); console.log("ran"); setIn
     expect(await marked(workspace)).toEqual([]);
   });
 
-  it("are ended where they wait for a bwrap that is gone", async () => {
+  it.each([
+    ["its sandbox's name", "left-behind.sandbox", []],
+    ["a mark of its record", "ahead-1.sandbox", ["ahead-1.sandbox"]],
+  ])("are ended where they wait for a bwrap that is gone, by %s", async (_, mark, marks) => {
     const workspace = await mkdtemp(join(root, "workspace-"));
     const stateDir = await mkdtemp(join(root, "state-"));
     const id = "left-behind";
     const owner = ownerLabel({ ...thisProcessTable(), pid: 2 ** 22 + 1, startTime: () => "1" });
     await mkdir(join(stateDir, "local"), { recursive: true });
-    const record = { id, owner, workspace, createdAt: new Date().toISOString(), keep: false };
+    const record = { id, owner, workspace, createdAt: new Date().toISOString(), keep: false, marks };
     await writeFile(join(stateDir, "local", `${id}.json`), JSON.stringify(record));
     // As bwrap's first process is when nobody lets it go any more: it heeds no signal but one.
     const child = spawn(
@@ -530,7 +534,7 @@ console.log("begins"); await environment.exec("true"); console.log("ran"); setIn
       ],
       {
         stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"],
-        env: { PATH: process.env.PATH, MARK: workspace, MOORAGE_WORKER: `${id}.sandbox` },
+        env: { PATH: process.env.PATH, MARK: workspace, MOORAGE_WORKER: mark },
       },
     );
     await expect.poll(async () => (await marked(workspace)).length, { timeout: 10_000 }).toBe(2);
@@ -541,7 +545,8 @@ console.log("begins"); await environment.exec("true"); console.log("ran"); setIn
     expect((await run("echo $MOORAGE_WORKER")).output).toMatch(
       new RegExp(`^${environment.id}\\.[0-9a-f.]+u`),
     );
-    expect(await marked(`MOORAGE_WORKER=${environment.id}.sandbox`)).not.toEqual([]);
+    const [own] = (await readRecords(stateDir)).find((each) => each.id === environment.id)?.marks ?? [];
+    expect(await marked(`MOORAGE_WORKER=${own}`)).not.toEqual([]);
     await environment.stop();
     expect(await marked(workspace)).toEqual([]);
   });
