@@ -185,8 +185,9 @@ function isWaiting({ pid, exitCode, signalCode }: ChildProcess): boolean {
 }
 
 function end(child: ChildProcess): void {
-  for (const pipe of pipesOf(child)) pipe.destroy();
+  // First of all: by the end of its arguments bwrap would begin, and what it has forked by its end would wait for ever.
   child.kill("SIGKILL");
+  for (const pipe of pipesOf(child)) pipe.destroy();
 }
 
 function hold(child: ChildProcess, held: boolean): void {

@@ -51,7 +51,7 @@ export interface SandboxOptions extends SupervisorOptions {
   readonly network: "open" | "none" | { readonly onDoor: (listener: Server) => void };
 }
 
-/** Own namespaces, no capabilities, no terminal, the end of its parent its own. */
+/** Own namespaces, no capabilities, no terminal. */
 const ISOLATION = [
   "--unshare-user",
   "--disable-userns",
@@ -62,7 +62,6 @@ const ISOLATION = [
   "--cap-drop",
   "ALL",
   "--new-session",
-  "--die-with-parent",
 ];
 
 /** Process 1 inside, bwrap's own: it adopts every orphan. */
@@ -455,6 +454,8 @@ function isolationArguments({ network }: Pick<Arguments, "network">): string[] {
 function layoutArguments({ layout, workspace }: Pick<Arguments, "layout" | "workspace">): string[] {
   return [
     ...layout,
+    // Told with the rest: one that gets none of it, as this process has ended, must not be ended in its middle.
+    "--die-with-parent",
     "--chdir",
     workspace,
     // bwrap's own, by which it is found; a program inside has the mark of its shell or none.
