@@ -21,6 +21,7 @@ import { Capture } from "./capture.ts";
 import { folderOf, type StateDump } from "./exports.ts";
 import type { OutputStore, Spill } from "./outputs.ts";
 import type { WorkerPool } from "./pool.ts";
+import { NOTHING_LEFT, noReason, notEnded, settle } from "./settle.ts";
 import { fromBytes, type ShellState, toBytes } from "./state.ts";
 import type { Stop } from "./stop.ts";
 import type { CallEnd, CallWorker } from "./worker.ts";
@@ -394,7 +395,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
           await captures.finish();
           while (actions.size > 0) await Promise.allSettled(actions);
           over = true;
-          await settle(host, worker, ended);
+          host.keepNotes((await settle(host, worker, ended)).notes);
           return ended;
         });
         const processId = host.adopt({
@@ -424,7 +425,13 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
       let end: CallEnd | "late";
       let survivors: readonly LeftProcess[] = [];
       if (first === "timeout" || first === "abort") {
-        survivors = await host.endTree(worker);
+        try {
+          survivors = await host.endTree(worker);
+        } catch (error) {
+          await host.pool.discard(worker);
+          await captures.finish();
+          throw notEnded(error, captures.read().output);
+        }
         end = await Promise.race([running, wait(limits.killGraceMs)]);
         // After a cut standard input the shell may stand anywhere in it, and a shell that is silent is stuck.
         if (end === "late" || stdin) await host.pool.discard(worker);
@@ -443,7 +450,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
       // The last chunks too are delivered before the result; a call that was cut waits for no listener.
       if (typeof first !== "string") await Promise.all(listening);
       await captures.finish();
-      const leftRunning = typeof first === "string" && stdin ? [] : await settle(host, worker, end);
+      const settled = typeof first === "string" && stdin ? NOTHING_LEFT : await settle(host, worker, end);
       if (end.kind === "lost" && typeof first !== "string") {
         throw new MoorageError(
           end.begun ? "EXECUTION_UNKNOWN" : "ENVIRONMENT_UNAVAILABLE",
@@ -474,10 +481,10 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
         );
       }
       if (exitCode !== null && exitCode > 128 && !stopped) {
-        const why = await host.explainExit(exitCode, startedAt);
+        const why = await host.explainExit(exitCode, startedAt).catch(noReason);
         if (why) notes.push(why);
       }
-      notes.push(...host.refusalsSince(startedAt), ...host.takeNotes());
+      notes.push(...settled.notes, ...host.refusalsSince(startedAt), ...host.takeNotes());
       const result: ExecResult = {
         exitCode: stopped ? null : exitCode,
         signal: end.signal,
@@ -486,7 +493,7 @@ export async function runCommand(host: RunnerHost, request: RunRequest): Promise
         ...captures.read(),
         cwd: cwdAfter(end, requiredCwd, state),
         durationMs: performance.now() - startedAt,
-        leftRunning,
+        leftRunning: settled.left,
         survivors,
         processId: null,
         notes,
@@ -524,22 +531,4 @@ function cwdAfter(end: CallEnd, requiredCwd: string | null, state: ShellState): 
   const told = (end.dump && folderOf(end.dump)) ?? end.movedTo;
   if (told) return fromBytes(told);
   return requiredCwd === null ? fromBytes(state.cwd) : normalize(requiredCwd).replace(/(?<=.)\/$/, "");
-}
-
-/** Gives the worker back, or sets it aside when something that it started lives on. */
-async function settle(host: RunnerHost, worker: CallWorker, end: CallEnd): Promise<readonly LeftProcess[]> {
-  if (end.kind !== "ended") {
-    // The shell is gone, but what it started may not be.
-    if (end.kind === "died") await host.endTree(worker);
-    await host.pool.discard(worker);
-    return [];
-  }
-  if (end.newOrphans.length === 0) {
-    host.pool.release(worker);
-    return [];
-  }
-  const left = await host.leftBehind(worker, end);
-  if (left.length === 0) host.pool.release(worker);
-  else host.pool.retire(worker, host.gone(worker));
-  return left;
 }

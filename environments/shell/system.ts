@@ -133,7 +133,14 @@ export class ResidentSystemShell implements SystemShell {
     try {
       const end = await Promise.race([running, stopped]);
       if (end instanceof MoorageError) {
-        await this.#host.endCall(worker).finally(() => this.#host.discard(worker));
+        await this.#host
+          .endCall(worker)
+          .catch((error: unknown) => {
+            if (!(error instanceof MoorageError)) throw error;
+            const text = `Cannot tell what happened: ${end.message}, and it could not be ended: ${error.message}`;
+            throw new MoorageError("EXECUTION_UNKNOWN", text, { cause: error });
+          })
+          .finally(() => this.#host.discard(worker));
         throw failure ?? end;
       }
       if (end.kind !== "ended") await this.#host.discard(worker);

@@ -8,6 +8,7 @@ import { WorkerPool } from "../../../environments/shell/pool.ts";
 import { type RunnerHost, runCommand, type YieldedCommand } from "../../../environments/shell/runner.ts";
 import { emptyState } from "../../../environments/shell/state.ts";
 import { Worker } from "../../../environments/shell/worker.ts";
+import { MoorageError } from "../../../src/errors.ts";
 
 const folder = await mkdtemp(join(tmpdir(), "moorage-runner-"));
 afterAll(() => rm(folder, { recursive: true, force: true }));
@@ -61,6 +62,72 @@ describe("a command", () => {
       stops: [],
     });
     expect(result).toMatchObject({ output: "on\n", exitCode: 0, notes: [] });
+    await pool.close();
+  });
+});
+
+describe("a command whose place cannot be looked at afterwards", () => {
+  const gone = () => Promise.reject(new MoorageError("ENVIRONMENT_UNAVAILABLE", "Cannot open a shell: gone"));
+  const unseen = ["What it left running could not be looked for: Cannot open a shell: gone"];
+  const request = {
+    options: {},
+    state: emptyState("/"),
+    base: "/",
+    home: "/",
+    dump: false,
+    stops: [],
+  } as const;
+
+  function blindHost(pool: WorkerPool, adopt: RunnerHost["adopt"] = () => "never"): RunnerHost {
+    return { ...makeHost(pool, adopt), endTree: gone, leftBehind: gone, explainExit: gone };
+  }
+
+  it.each([
+    ["left a process", "sh -c 'sleep 1 >/dev/null 2>&1 &'; echo on", 0],
+    ["ended its shell", "echo on; kill -9 $$", 137],
+  ] as const)("is told as it ended when it %s", async (_title, command, exitCode) => {
+    const pool = makePool("bash");
+    const { result } = await runCommand(blindHost(pool), { ...request, command });
+    expect(result).toMatchObject({ output: "on\n", exitCode, leftRunning: [], notes: unseen });
+    await pool.close();
+  });
+
+  it("is unknown when its time is up, and its shell is used no more", async () => {
+    const pool = makePool("bash");
+    const command = "echo on; sleep 5";
+    await expect(
+      runCommand(blindHost(pool), { ...request, command, options: { timeoutMs: 300 } }),
+    ).rejects.toMatchObject({
+      code: "EXECUTION_UNKNOWN",
+      details: { output: "on\n", cause: "ENVIRONMENT_UNAVAILABLE" },
+    });
+    const { result } = await runCommand(
+      makeHost(pool, () => "never"),
+      { ...request, command: "echo next" },
+    );
+    expect(result.output).toBe("next\n");
+    await pool.close();
+  });
+
+  it("tells its end when it was yielded", async () => {
+    const pool = makePool("bash");
+    const yielding = Promise.withResolvers<YieldedCommand>();
+    const kept: string[] = [];
+    const host: RunnerHost = {
+      ...blindHost(pool, (command) => {
+        yielding.resolve(command);
+        return "proc_blind";
+      }),
+      keepNotes: (notes) => void kept.push(...notes),
+    };
+    await runCommand(host, {
+      ...request,
+      command: "sleep 0.3; kill -9 $$",
+      options: { yieldMs: 50 },
+    });
+    const { end } = await yielding.promise;
+    await expect(end).resolves.toMatchObject({ kind: "died", signal: "SIGKILL" });
+    expect(kept).toEqual(unseen);
     await pool.close();
   });
 });
