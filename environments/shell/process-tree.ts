@@ -73,12 +73,34 @@ export async function endTree(system: SystemShell, request: EndRequest): Promise
 }
 
 /**
+ * Finds a member whose parent is a server of SSH, which has a process for each of its connections: one whose connection
+ * lives is still heard.
+ */
+const HEARD = `
+heard() {
+  for row in $table; do
+    IFS=:
+    set -- $row
+    IFS=' 	
+'
+    case "$live " in *" $1:$2 "*) ;; *) continue ;; esac
+    name=
+    { IFS= read -r name <"/proc/$3/comm"; } 2>/dev/null
+    case $name in sshd* | dropbear*) return 0 ;; esac
+  done
+  return 1
+}`;
+
+/**
  * A script that ends a tree by itself: TERM, a second later KILL. For a shell that finds its orchestrator gone, when
- * nobody is left to look again.
+ * nobody is left to look again. While another connection has members, the orchestrator is not gone, and ends itself what
+ * was left; that too may end, and is looked for more and more rarely.
  */
 export function lastWill(marker: string): string {
-  return `${preamble({ marker }, NO_MEMORY, "grep")}
-scan; ask
+  return `${preamble({ marker }, NO_MEMORY, "grep")}${HEARD}
+scan; pause=1
+while heard; do sleep $pause || break; [ $pause -ge 30 ] || pause=$((pause * 2)); scan; done
+ask
 [ -z "$live" ] || { sleep 1; freeze; end; }`;
 }
 

@@ -1,10 +1,11 @@
 /** Connections that break, servers that allow little, and what is left of it all. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readdirSync, readlinkSync } from "node:fs";
+import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { listSsh, reapSsh } from "../../../environments/ssh/index.ts";
+import { isMoorageError } from "../../../src/errors.ts";
 import { makePlace } from "./places.ts";
 import { canRun, processesWith, sshdObstacle, uniqueSeconds, until } from "./sshd.ts";
 
@@ -63,6 +64,35 @@ describe.runIf(canRun("ssh losses", sshdObstacle()))("a connection", () => {
         output: "before\nafter\n",
       });
     }
+  });
+
+  it("that is lost ends nothing that runs on another one beside it", { timeout: 60_000 }, async () => {
+    await using place = await makePlace();
+    const environment = place.make();
+    // The shell that cleans up after a loss is on the first connection, which has no room for so many.
+    await environment.files.writeFile("first", "");
+    const running = Array.from({ length: 14 }, (_, at) =>
+      environment.exec(`touch on-${at}; sleep 6; echo ${at}`).then(
+        ({ exitCode, output }) => `${exitCode} ${output.trim()}`,
+        (error: unknown) => (isMoorageError(error) ? error.code : String(error)),
+      ),
+    );
+    const begun = () =>
+      readdirSync(place.account.home).filter((name) => name.startsWith("on-")).length === 14;
+    await until(begun, "all commands run");
+    const isCleaner = (pid: number) =>
+      /MOORAGE_WORKER=[^\0]*\.s\./.test(readFileSync(`/proc/${pid}/environ`, "latin1"));
+    const parentOf = (pid: number) =>
+      Number(/^PPid:\t(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]);
+    const servers = processesWith(`MOORAGE_WORKER=${environment.id}.`).filter(isCleaner).map(parentOf);
+    const server = place.sshd.connections.find((pid) => servers.includes(pid));
+    if (server === undefined) throw new Error("The shell that cleans up is on no connection");
+    process.kill(server, "SIGKILL");
+    const ends = await Promise.all(running);
+    const lost = ends.filter((end) => end === "EXECUTION_UNKNOWN").length;
+    expect(lost).toBeGreaterThan(0);
+    expect(lost).toBeLessThan(14);
+    expect(ends).toEqual(ends.map((end, at) => (end === "EXECUTION_UNKNOWN" ? end : `0 ${at}`)));
   });
 
   it("that was cut between two calls costs no call", async () => {
