@@ -68,7 +68,7 @@ export async function dial(
     const enter = (next: Phase, limitMs: number) => {
       phase = next;
       clearTimeout(timer);
-      timer = setTimeout(() => onBroken(`no answer within ${limitMs} ms`, undefined, true), limitMs);
+      timer = setTimeout(() => onBroken(`no answer within ${limitMs} ms`, undefined, false), limitMs);
     };
     enter("banner", handshakeMs);
     const onData = (chunk: Buffer) => {
@@ -78,10 +78,10 @@ export async function dial(
       if (/(?:^|\n)SSH-/.test(head.toString("latin1"))) enter("key exchange", handshakeMs);
       else if (head.toString("latin1").startsWith("HTTP/")) onBroken("it speaks HTTP");
     };
-    const onBroken = (reason: string, cause?: unknown, isSilence = false) => {
+    const onBroken = (reason: string, cause?: unknown, mayRefuse = true) => {
       clearTimeout(timer);
-      // Silence is no refusal, and neither is an end before anything was offered.
-      if (phase === "authentication" && !isSilence && authentication.begun) {
+      // Silence is no refusal, and neither is a network that fails, or an end before anything was offered.
+      if (phase === "authentication" && mayRefuse && authentication.begun) {
         reject(authentication.refusal(reason, banner));
       } else if (phase === "banner" && head.length > 0) {
         const said = head.toString("latin1").split(/\r?\n/, 1)[0]?.slice(0, 120);
@@ -107,7 +107,11 @@ export async function dial(
       .on("error", (error) => {
         // One attempt failed on our side; the next one follows by itself.
         if (error.level === "agent" || (phase === "authentication" && /signing/i.test(error.message))) return;
-        onBroken(/methods failed/.test(error.message) ? "no method is left" : error.message, error);
+        onBroken(
+          /methods failed/.test(error.message) ? "no method is left" : error.message,
+          error,
+          error.level !== "client-socket",
+        );
       })
       .once("close", () => onBroken("the server closed the connection"))
       .once("ready", () => resolve(/(?:^|\n)SSH-[^-]*-(\S*)/.exec(head.toString("latin1"))?.[1] ?? ""));

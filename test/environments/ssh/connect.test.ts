@@ -2,7 +2,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { createServer, type Socket, type Server as TcpServer } from "node:net";
+import { connect, createServer, type Socket, type Server as TcpServer } from "node:net";
 import { join } from "node:path";
 import ssh2, { type AuthContext, type Server } from "ssh2";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -185,6 +185,31 @@ describe("start()", () => {
       ),
     });
     expect(tried).toEqual(["none", "publickey"]);
+  });
+
+  it("takes a network that fails while a key is judged for no refusal of the key", async () => {
+    const sockets: Socket[] = [];
+    const { port } = await fakeServer((context) => {
+      if (context.method === "none") return context.reject(["publickey"]);
+      for (const socket of sockets) socket.resetAndDestroy();
+    });
+    const network = createServer((socket) => {
+      sockets.push(socket);
+      const behind = connect(port, "127.0.0.1");
+      for (const side of [socket, behind]) side.on("error", () => {});
+      socket.on("close", () => behind.destroy());
+      socket.pipe(behind).pipe(socket);
+    });
+    closing.push(() => network.close());
+    const between = await portOf(network);
+    const [host = ""] = readFileSync(join(folder.path, "known_hosts"), "utf8").split("\n");
+    writeFileSync(join(folder.path, "known_hosts"), `${host.replace(String(port), String(between))}\n`);
+    const key = makeKey(folder.path, "id");
+    await expect(environment(between, { identityFiles: [key] }).start()).rejects.toMatchObject({
+      code: "SSH_HANDSHAKE_FAILED",
+      retryable: true,
+      message: expect.stringContaining("ECONNRESET"),
+    });
   });
 
   it("SSH-06: ends at once when the server takes only passwords and none was given", async () => {
