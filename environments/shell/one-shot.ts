@@ -243,6 +243,7 @@ class OneShotWorker implements CallWorker {
     if (this.#givingUp.signal.aborted) this.#giveUp();
     void running.then(settled.resolve, settled.reject);
     const first = await settled.promise;
+    if (first !== "ended") reader.flush();
     const common = {
       dump: reader.dump === null ? null : parseState(reader.dump),
       restored: reader.restored,
@@ -415,12 +416,24 @@ class CallReader {
     let held: Promise<void> | undefined;
     for (const part of this.#splitters[stream].push(bytes)) {
       if (!Buffer.isBuffer(part)) this.#onFrame(stream, part);
-      else if (this.#open.has(stream) && (stream === "stdout" || this.#separate)) {
-        const promise = this.#onData(stream, part);
+      else {
+        const promise = this.#give(stream, part);
         if (promise) held = held ? Promise.all([held, promise]).then(() => undefined) : promise;
       }
     }
     return held;
+  }
+
+  /** Hands on what was held back as the start of a frame, when nothing follows. */
+  flush(): void {
+    for (const stream of ["stdout", "stderr"] as const) {
+      const rest = this.#splitters[stream].flush();
+      if (rest.length > 0) void this.#give(stream, rest);
+    }
+  }
+
+  #give(stream: "stdout" | "stderr", bytes: Buffer): void | Promise<void> {
+    if (this.#open.has(stream) && (stream === "stdout" || this.#separate)) return this.#onData(stream, bytes);
   }
 
   #decode(chunk: Buffer): Buffer {

@@ -46,6 +46,16 @@ export const exec = {
     );
     expect(await environment.exec(["sh", "-c", "kill -INT $$"])).toMatchObject({ exitCode: 130 });
   },
+  "exec() gives the last bytes of a shell that was killed, a NUL too": async ({ environment }) => {
+    expect(await environment.exec("printf 'last\\0'; kill -KILL $$", { output: "separate" })).toMatchObject({
+      exitCode: 137,
+      stdout: "last\0",
+    });
+    expect(await environment.exec("printf 'last\\0\\0' >&2; kill -KILL $$")).toMatchObject({
+      exitCode: 137,
+      output: expect.stringMatching(/^last\0\0/),
+    });
+  },
   "exec() remembers nothing of an earlier exec()": async ({ environment }) => {
     await environment.exec("export LEAK=1; cd /; f() { echo leak; }");
     expect(await environment.exec('echo "${LEAK-none}"; pwd; f 2>/dev/null || echo none')).toEqual(
