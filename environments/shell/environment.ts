@@ -488,9 +488,13 @@ class ShellEnvironment extends BaseEnvironment {
     const done = yielded.end;
     this.#running.add(done);
     void done.then(() => this.#running.delete(done));
-    this.#stopping.signal.addEventListener("abort", () => void process.kill().catch(() => undefined), {
-      once: true,
-    });
+    const endWithUs = async () => {
+      // Where it has not begun yet there is nothing to kill; what begins late is found by the end of the environment.
+      await process.kill(limits.killGraceMs).catch(() => undefined);
+      await this.#shells.users.discard(yielded.worker);
+    };
+    if (this.#stopping.signal.aborted) void endWithUs();
+    else this.#stopping.signal.addEventListener("abort", () => void endWithUs(), { once: true });
     return process.id;
   }
 

@@ -99,12 +99,15 @@ export class YieldedProcess implements EnvironmentProcess {
     await this.#command.withWorker((worker) => this.#host.signalTree(worker, name));
   }
 
-  async kill(): Promise<{ readonly info: ProcessInfo; readonly survivors: readonly LeftProcess[] }> {
+  /** @param waitMs for its end, when nothing of it is left. @default limits.openTimeoutMs */
+  async kill(
+    waitMs: number = limits.openTimeoutMs,
+  ): Promise<{ readonly info: ProcessInfo; readonly survivors: readonly LeftProcess[] }> {
     if (this.#end) return { info: await this.info(), survivors: [] };
     this.#killed = true;
     const survivors = (await this.#command.withWorker((worker) => this.#host.endTree(worker))) ?? [];
     // With nothing left of it, its end is on the way, however slow the way is.
-    const patienceMs = survivors.length === 0 ? limits.openTimeoutMs : limits.killGraceMs;
+    const patienceMs = survivors.length === 0 ? waitMs : limits.killGraceMs;
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise((resolve) => {
       timer = setTimeout(resolve, patienceMs);
