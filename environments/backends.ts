@@ -71,7 +71,8 @@ const BACKENDS: { readonly [Name in BackendName]: Factory<Name> } = {
         "UNSUPPORTED",
         `Cannot work in this machine's folder "${hostFolder}" in a sandbox`,
         {
-          suggestion: "Leave the folder out, and let the agent bring its files into the sandbox.",
+          suggestion:
+            "Mirror the folder instead (--sync), or let the agent bring its files into the sandbox.",
         },
       );
     }

@@ -71,8 +71,8 @@ async function readMarked(): Promise<readonly Marked[]> {
 }
 
 /**
- * Resident shells are told by the loop that bash is started with; others are started as a bare `sh`. Supervisors of
- * background processes are told by their script.
+ * Resident shells are told by the loop that bash is started with, and who renames for them by its text; others are started as
+ * a bare `sh`. Supervisors of background processes are told by their script.
  */
 function isResident(command: string): boolean {
   return command === "sh" || command.includes("__moor_") || /\/proc_[0-9a-f]{12}\/supervise\b/.test(command);

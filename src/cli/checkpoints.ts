@@ -115,7 +115,7 @@ export async function showCheckpoint(id: string, { json }: JsonOption): Promise<
     const target = state.kind === "symlink" ? ` -> ${showName(state.target)}` : "";
     printText(`  ${state.kind}${mode}  ${path}${target}`);
   }
-  for (const { path, reason: why } of skipped) printText(`  left out  ${path}: ${why}`);
+  printSome(skipped, ({ path, reason: why }) => printText(`  left out  ${path}: ${why}`));
   return EXIT.ok;
 }
 
@@ -124,7 +124,7 @@ export async function createCheckpoint(reason: string | undefined, options: Comm
     const info = await moorage.checkpoints.create(moorage.environment(), reason);
     if (options.json) printJson(info);
     else printText(info.id);
-    for (const { path, reason: why } of info.skipped) printLine(`moor: Left out: ${path}: ${why}`);
+    printSome(info.skipped, ({ path, reason: why }) => printLine(`moor: Left out: ${path}: ${why}`));
     return EXIT.ok;
   });
 }
@@ -165,12 +165,20 @@ export async function restoreCheckpoint(
       for (const path of report.restored) printText(`${verb}restored  ${path}`);
       for (const path of report.removed) printText(`${verb}removed  ${path}`);
       for (const path of topmost(report.others)) printLine(`moor: Stays, since no call made it: ${path}`);
-      for (const { path, reason } of report.left) printLine(`moor: Untouched: ${path}: ${reason}`);
+      printSome(report.left, ({ path, reason }) => printLine(`moor: Untouched: ${path}: ${reason}`));
       for (const { path, reason } of report.failed) printLine(`moor: Not restored: ${path}: ${reason}`);
       if (report.undo !== null) printLine(`moor: \`${restoreLine(report.undo, options)}\` undoes this`);
     }
     return report.failed.length === 0 ? EXIT.ok : EXIT.failed;
   });
+}
+
+/** Of paths that nothing is done with, a person sees so many. */
+const SHOWN = 20;
+
+function printSome<Each>(all: readonly Each[], print: (each: Each) => void): void {
+  for (const each of all.slice(0, SHOWN)) print(each);
+  if (all.length > SHOWN) printLine(`moor: and ${all.length - SHOWN} more, which --json lists`);
 }
 
 /** Runs in the environment that is named, or else in the checkpoint's own folder of the host. */

@@ -411,7 +411,10 @@ function addCheckpoints(program: Command, finish: (exitCode: number) => void): v
     )
     .argument("<id>", "checkpoint")
     .argument("[paths...]", "only these paths and what is in them, relative to the workspace")
-    .option("--dry-run", "change nothing, and say what would be changed")
+    .option(
+      "--dry-run",
+      "say what would be changed, and change nothing but by the mirror that --sync asks for",
+    )
     .option("--remove-others", "also remove what came since by other hands than a tool call's")
     .option("--other-place", "restore into another folder or environment than the checkpoint's own")
     .addOption(json("print the outcome as one JSON object"))

@@ -84,6 +84,12 @@ async function withSync(
   const { requireFolder, syncAlong, syncAround } = await import("./sync.ts");
   requireFolder(sync);
   const { moorage, start, view } = running;
+  const [first, ...others] = moorage.environments;
+  if (others.length > 0) {
+    printLine(
+      `moor: ${sync} is mirrored with the first environment alone, "${first}"; \`moor sync\` mirrors it with another`,
+    );
+  }
   await start();
   await syncAround(moorage, sync, "push", view);
   try {

@@ -1,6 +1,7 @@
-import { readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync, realpathSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
+import { limits } from "../../src/limits.ts";
 import { moor, privateHome, temporaryFolder } from "./moor.ts";
 
 it("moor checkpoints works on the checkpoint's own folder, and on another one only on purpose", async () => {
@@ -48,4 +49,34 @@ it("moor checkpoints works on the checkpoint's own folder, and on another one on
   rmSync(own, { recursive: true });
   const listed = await run("list", "--workspace", `${own}/`);
   expect(listed).toMatchObject({ exitCode: 0, stdout: expect.stringContaining(id) });
+});
+
+it("moor checkpoints names twenty of many paths that it left out", async () => {
+  const env = privateHome();
+  const folder = realpathSync(temporaryFolder());
+  for (let index = 0; index < 23; index += 1) {
+    const path = join(folder, `large-${index}`);
+    writeFileSync(path, "");
+    truncateSync(path, limits.checkpointFileMaxBytes + 1);
+  }
+  const made = await moor(["checkpoints", "create", "-e", "local", "--workspace", folder], { env });
+  expect(made).toMatchObject({ exitCode: 0 });
+  expect(made.stderr.match(/^moor: Left out: large-/gm)).toHaveLength(20);
+  expect(made.stderr).toContain("moor: and 3 more, which --json lists\n");
+  const shown = await moor(["checkpoints", "show", made.stdout.trim()], { env });
+  expect(shown.stdout.match(/^ {2}left out {2}large-/gm)).toHaveLength(20);
+  const { skipped } = JSON.parse(
+    (await moor(["checkpoints", "show", made.stdout.trim(), "--json"], { env })).stdout,
+  );
+  expect(skipped).toHaveLength(23);
+});
+
+it("--sync says which of several environments has the folder", async () => {
+  const env = privateHome();
+  const [here, there] = [realpathSync(temporaryFolder()), realpathSync(temporaryFolder())];
+  writeFileSync(join(here, "a"), "a\n");
+  const places = ["-e", `first=local?workspace=${there}`, "-e", `second=local?workspace=${there}`];
+  const call = await moor(["call", "terminal", '{"command":"ls"}', ...places, "--sync", here], { env });
+  expect(call.stderr).toContain(`moor: ${here} is mirrored with the first environment alone, "first"`);
+  expect(JSON.parse(call.stdout)).toMatchObject({ output: "a\n" });
 });
