@@ -67,8 +67,8 @@ export const figures: readonly Figure[] = [
             ]);
           },
         },
-        5,
-        1,
+        9,
+        2,
       );
     },
   },
