@@ -297,7 +297,7 @@ function finished(work, { path, asked }, { name, bits, stat }, written, sum) {
   const modifiedAt = Math.max(0, Number(stat.mtimeNs / 1_000_000_000n));
   futimesSync(written, modifiedAt, modifiedAt);
   setMode(written, bits, asked);
-  return `${path}${name}\0file ${bits.toString(8)} ${sum}\0${stampOf(stat, work)}`;
+  return `${path}${name}\0file ${bits.toString(8)} ${sum}\0${settledStamp(stat, work)}`;
 }
 
 /** @param {string | Buffer} at */
@@ -354,19 +354,25 @@ function setMode(fd, bits, asked) {
 }
 
 /**
- * As a scan makes a stamp.
- *
  * @param {import("node:fs").BigIntStats} stat
  * @param {CopyWork} work
  */
-function stampOf(stat, { settledNs, coarseSettledNs }) {
-  const changed = seconds(stat.ctimeNs);
-  const isSettled = stat.ctimeNs < (changed.endsWith(".0000000000") ? coarseSettledNs : settledNs);
-  return isSettled ? `${stat.size} ${seconds(stat.mtimeNs)} ${changed} ${stat.dev}.${stat.ino}` : "";
+function settledStamp(stat, { settledNs, coarseSettledNs }) {
+  return stat.ctimeNs < (hasFraction(stat) ? settledNs : coarseSettledNs) ? stampOf(stat) : "";
 }
 
-/** As find prints a time, so that both ways to look give one stamp. @param {bigint} timeNs */
-export function seconds(timeNs) {
+/** Whether the clock of the file system tells more than whole seconds. @param {import("node:fs").BigIntStats} stat */
+export function hasFraction({ ctimeNs }) {
+  return ctimeNs % 1_000_000_000n !== 0n;
+}
+
+/** As a scan by find makes a stamp. @param {import("node:fs").BigIntStats} stat */
+export function stampOf({ size, mtimeNs, ctimeNs, dev, ino }) {
+  return `${size} ${seconds(mtimeNs)} ${seconds(ctimeNs)} ${dev}.${ino}`;
+}
+
+/** As find prints a time. @param {bigint} timeNs */
+function seconds(timeNs) {
   const digits = String(timeNs).padStart(10, "0");
   return `${digits.slice(0, -9)}.${digits.slice(-9)}0`;
 }

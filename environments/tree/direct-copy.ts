@@ -12,7 +12,6 @@ import {
   accessSync,
   closeSync,
   constants,
-  type Dirent,
   fchmodSync,
   fstatSync,
   lstatSync,
@@ -41,7 +40,7 @@ import {
   Way,
 } from "./copy-files.mjs";
 import { COARSE_SECONDS } from "./find.ts";
-import { GRAIN_SECONDS } from "./host.ts";
+import { GRAIN_SECONDS, kindOf } from "./host.ts";
 import { stageName } from "./host-writer.ts";
 import { byPath, OUR_PREFIX, parentOf } from "./names.ts";
 
@@ -392,14 +391,6 @@ function entered(way: Way, path: string): string | null {
     if (error instanceof Error && "code" in error && error.code === "EACCES") return null;
     throw error;
   }
-}
-
-function kindOf(entry: Dirent): FileKind {
-  if (entry.isFile()) return "file";
-  if (entry.isDirectory()) return "directory";
-  if (entry.isSymbolicLink()) return "symlink";
-  if (entry.isFIFO()) return "fifo";
-  return entry.isSocket() ? "socket" : "device";
 }
 
 function piecesOf(files: readonly string[]): CopyWork["pieces"] {

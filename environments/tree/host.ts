@@ -5,6 +5,7 @@ import {
   type BigIntStats,
   closeSync,
   constants,
+  type Dirent,
   fstatSync,
   lstatSync,
   openSync,
@@ -20,8 +21,8 @@ import { limits } from "../../src/limits.ts";
 import type { EnvironmentTree, FileKind, TreeEntry, TreeFile, TreeScan, TreeScanOptions } from "../base.ts";
 import { hostProgram } from "../host-programs.ts";
 import { onlyChunk } from "./content.ts";
-import { seconds } from "./copy-files.mjs";
-import { FindReader, findExpression, pickNamed, tooMany } from "./find.ts";
+import { hasFraction, stampOf } from "./copy-files.mjs";
+import { COARSE_SECONDS, FindReader, findExpression, pickNamed, tooMany } from "./find.ts";
 import { HostFolders, realRoot } from "./host-folders.ts";
 import { HostWriter } from "./host-writer.ts";
 import { byPath, isInside, isOurs, OUR_PREFIX } from "./names.ts";
@@ -272,8 +273,7 @@ async function* contentOf(descriptor: number, path: string, size: number): Async
 
 function toEntry(path: string, stat: BigIntStats, target: Buffer | null, takenAt: number): TreeEntry {
   const kind = kindOf(stat);
-  const hasFraction = stat.ctimeNs % 1_000_000_000n !== 0n;
-  const grainMs = hasFraction ? GRAIN_SECONDS * 1000 : 2_000;
+  const grainMs = (hasFraction(stat) ? GRAIN_SECONDS : COARSE_SECONDS) * 1000;
   return {
     path,
     kind,
@@ -282,18 +282,19 @@ function toEntry(path: string, stat: BigIntStats, target: Buffer | null, takenAt
     uid: Number(stat.uid),
     gid: Number(stat.gid),
     modifiedAt: Number(stat.mtimeNs / 1_000_000_000n),
-    stamp: `${stat.size} ${seconds(stat.mtimeNs)} ${seconds(stat.ctimeNs)} ${stat.dev}.${stat.ino}`,
+    stamp: stampOf(stat),
     settled: Number(stat.ctimeNs / 1_000_000n) < takenAt - grainMs,
     ...(target && { linkTarget: target.toString("latin1") }),
   };
 }
 
-function kindOf(stat: BigIntStats): FileKind {
-  if (stat.isFile()) return "file";
-  if (stat.isDirectory()) return "directory";
-  if (stat.isSymbolicLink()) return "symlink";
-  if (stat.isFIFO()) return "fifo";
-  return stat.isSocket() ? "socket" : "device";
+/** @param entry by its status, or as its folder lists it */
+export function kindOf(entry: BigIntStats | Dirent): FileKind {
+  if (entry.isFile()) return "file";
+  if (entry.isDirectory()) return "directory";
+  if (entry.isSymbolicLink()) return "symlink";
+  if (entry.isFIFO()) return "fifo";
+  return entry.isSocket() ? "socket" : "device";
 }
 
 function hasCode(error: unknown, codes: readonly string[]): boolean {
