@@ -3,8 +3,8 @@ import { fromOpenAi, type OpenAiToolMessage, toOpenAi } from "../call.ts";
 import { limits } from "../limits.ts";
 import { EXIT } from "./exit.ts";
 import { readText } from "./input.ts";
+import type { ToolOptions } from "./options.ts";
 import { printJson, printLine } from "./output.ts";
-import type { ToolOptions } from "./program.ts";
 import { withMoorage } from "./runtime.ts";
 import { parseCalls } from "./tool-calls.ts";
 

@@ -3,8 +3,8 @@ import { limits } from "../limits.ts";
 import { EXIT } from "./exit.ts";
 import { printReport } from "./failure.ts";
 import { readText } from "./input.ts";
+import type { ToolOptions } from "./options.ts";
 import { printJson, printLine, printText } from "./output.ts";
-import type { ToolOptions } from "./program.ts";
 import { withMoorage } from "./runtime.ts";
 
 /** Fields of a result that tell of something still running. */

@@ -11,17 +11,21 @@ import { stateDir } from "../paths.ts";
 import { shellWord } from "../shell-word.ts";
 import { EXIT } from "./exit.ts";
 import { badUsage } from "./failure.ts";
+import type { EnvironmentOptions, JsonOption } from "./options.ts";
 import { printJson, printLine, printText, visible } from "./output.ts";
-import type { CommonOptions, JsonOption } from "./program.ts";
 import { onlyOne, type Running, withMoorage } from "./runtime.ts";
 
-export interface DiffOptions extends CommonOptions {
+export interface DiffOptions extends EnvironmentOptions {
   readonly otherPlace?: boolean;
 }
 
 export interface RestoreOptions extends DiffOptions {
   readonly dryRun?: boolean;
   readonly removeOthers?: boolean;
+}
+
+export interface ListOptions extends JsonOption {
+  readonly workspace?: string;
 }
 
 /** All but what lines are made of. */
@@ -33,10 +37,7 @@ const HOST = "host:";
  * Lists those of every folder, or of one workspace: the folder itself, those in it and those that it is in, also where an
  * environment's workspace was mirrored with one.
  */
-export async function listCheckpoints({
-  workspace,
-  json,
-}: JsonOption & { readonly workspace?: string }): Promise<number> {
+export async function listCheckpoints({ workspace, json }: ListOptions): Promise<number> {
   await using checkpoints = new Checkpoints(stateDir());
   const folder = workspace === undefined ? null : await realPlace(resolve(workspace));
   const known = await checkpoints.list();
@@ -119,7 +120,10 @@ export async function showCheckpoint(id: string, { json }: JsonOption): Promise<
   return EXIT.ok;
 }
 
-export async function createCheckpoint(reason: string | undefined, options: CommonOptions): Promise<number> {
+export async function createCheckpoint(
+  reason: string | undefined,
+  options: EnvironmentOptions,
+): Promise<number> {
   return withEnvironment(options, async ({ moorage }) => {
     const info = await moorage.checkpoints.create(moorage.environment(), reason);
     if (options.json) printJson(info);
@@ -184,7 +188,7 @@ function printSome<Each>(all: readonly Each[], print: (each: Each) => void): voi
 /** Runs in the environment that is named, or else in the checkpoint's own folder of the host. */
 async function withIts(
   id: string,
-  options: CommonOptions,
+  options: EnvironmentOptions,
   work: (running: Running) => Promise<number>,
 ): Promise<number> {
   const { environment = [], workspace, sync, config } = options;
@@ -227,7 +231,7 @@ function restoreLine(
     workspace,
     sync,
     config,
-  }: Pick<CommonOptions, "environment" | "workspace" | "sync" | "config">,
+  }: Pick<EnvironmentOptions, "environment" | "workspace" | "sync" | "config">,
 ): string {
   const words = ["moor", "checkpoints", "restore", id, ...environment.flatMap((spec) => ["-e", spec])];
   for (const [name, value] of Object.entries({ workspace, sync, config })) {
@@ -238,7 +242,7 @@ function restoreLine(
 
 /** Runs in the one environment that is named; no tools are needed for it. */
 function withEnvironment(
-  options: CommonOptions,
+  options: EnvironmentOptions,
   work: (running: Running) => Promise<number>,
 ): Promise<number> {
   return withMoorage(

@@ -5,8 +5,8 @@ import { ERRORS, toMoorageError } from "../errors.ts";
 import type { HiddenTool } from "../listing.ts";
 import { stateDir } from "../paths.ts";
 import { EXIT } from "./exit.ts";
+import type { ToolOptions } from "./options.ts";
 import { printJson, printText } from "./output.ts";
-import type { ToolOptions } from "./program.ts";
 import { withMoorage } from "./runtime.ts";
 import { version } from "./version.ts";
 

@@ -4,9 +4,17 @@ import { limits } from "../limits.ts";
 import { EXIT, signalExit } from "./exit.ts";
 import { badUsage } from "./failure.ts";
 import { readStdin } from "./input.ts";
+import type { EnvironmentOptions } from "./options.ts";
 import { listed, printJson, printLine, visible, writeBytes } from "./output.ts";
-import type { ExecOptions } from "./program.ts";
 import { onlyOne, withMoorage } from "./runtime.ts";
+
+export interface ExecOptions extends EnvironmentOptions {
+  readonly shell?: string;
+  readonly cwd?: string;
+  /** Seconds. */
+  readonly timeout?: number;
+  readonly stdin?: boolean;
+}
 
 export async function exec(words: readonly string[], options: ExecOptions): Promise<number> {
   const command = commandOf(words, options);

@@ -1,8 +1,8 @@
 /** `moor images`: build and list the images that come with this program. */
 import { EXIT } from "./exit.ts";
 import { watchLifetime } from "./lifetime.ts";
+import type { JsonOption } from "./options.ts";
 import { printJson, printLine, printText } from "./output.ts";
-import type { JsonOption } from "./program.ts";
 
 export async function buildAll(names: readonly string[], { json }: JsonOption): Promise<number> {
   const { buildImages } = await import("../../images/build.ts");

@@ -5,7 +5,8 @@
 import { EXIT } from "./exit.ts";
 import { printFailure } from "./failure.ts";
 import { flushOutput, guardOutput, isOutputLost } from "./output.ts";
-import { createProgram, usageError, wantsJson } from "./program.ts";
+import { createProgram } from "./program.ts";
+import { usageError, wantsJson } from "./usage.ts";
 
 /** Runs one command line and leaves the process with its exit status. */
 export async function main(words: readonly string[]): Promise<void> {

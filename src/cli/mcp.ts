@@ -5,10 +5,17 @@ import { serveStdio } from "@modelcontextprotocol/server/stdio";
 import { createMcpServer } from "../mcp/server.ts";
 import { StdioTransport } from "../mcp/stdio.ts";
 import { EXIT } from "./exit.ts";
+import type { ToolOptions } from "./options.ts";
 import { printLine } from "./output.ts";
-import type { McpOptions } from "./program.ts";
 import { withMoorage } from "./runtime.ts";
 import { version } from "./version.ts";
+
+export interface McpOptions extends ToolOptions {
+  /** Port; undefined for stdin and stdout. */
+  readonly http?: number;
+  readonly host: string;
+  readonly tokenEnv: string;
+}
 
 export async function mcp(options: McpOptions): Promise<number> {
   if (options.http !== undefined) return overHttp(options, options.http);

@@ -2,58 +2,29 @@
  * Every command, its words and its help. Loads no command's code before that command is asked for, so that
  * `--help` and mistakes are answered at once.
  */
-import { Argument, Command, CommanderError, InvalidArgumentError, Option } from "commander";
-import type { MoorageError } from "../errors.ts";
-import { nearest } from "../nearest.ts";
-import type { DiffOptions, RestoreOptions } from "./checkpoints.ts";
-import { badUsage, oneOf } from "./failure.ts";
+import { Argument, Command, Option } from "commander";
+import type { ToolFormats } from "../listing.ts";
+import type { DiffOptions, ListOptions, RestoreOptions } from "./checkpoints.ts";
+import type { ExecOptions } from "./exec.ts";
+import { oneOf } from "./failure.ts";
+import type { McpOptions } from "./mcp.ts";
+import {
+  addEnvironmentOptions,
+  addToolOptions,
+  collect,
+  type EnvironmentOptions,
+  type JsonOption,
+  jsonOption,
+  port,
+  seconds,
+  type ToolOptions,
+} from "./options.ts";
+import type { ServeOptions } from "./serve.ts";
 import type { SyncFolderOptions } from "./sync.ts";
+import type { ToolsOptions } from "./tools.ts";
 import { version } from "./version.ts";
 
-/** Options of every command that works in an environment. */
-export interface CommonOptions {
-  readonly environment?: readonly string[];
-  readonly workspace?: string;
-  readonly config?: string;
-  readonly sync?: string;
-  readonly json?: boolean;
-}
-
-export interface ToolOptions extends CommonOptions {
-  readonly toolsets?: readonly string[];
-}
-
-export interface ExecOptions extends CommonOptions {
-  readonly shell?: string;
-  readonly cwd?: string;
-  readonly timeout?: number;
-  readonly stdin?: boolean;
-}
-
-const FORMATS = ["openai", "anthropic", "mcp"] as const;
-export type ToolFormat = (typeof FORMATS)[number];
-
-export interface ToolsOptions extends ToolOptions {
-  readonly format?: ToolFormat;
-}
-
-export interface JsonOption {
-  readonly json?: boolean;
-}
-
-export interface McpOptions extends ToolOptions {
-  /** Port; undefined for stdin and stdout. */
-  readonly http?: number;
-  readonly host: string;
-  readonly tokenEnv: string;
-}
-
-export interface ServeOptions extends JsonOption {
-  readonly environment?: string;
-  readonly host: string;
-  readonly port: number;
-  readonly tokenEnv: string;
-}
+const FORMATS: readonly (keyof ToolFormats)[] = ["openai", "anthropic", "mcp"];
 
 const SPECS = `
 Environments (-e SPEC, several as -e NAME=SPEC):
@@ -68,8 +39,11 @@ Options follow as ?key=value&..., for example 'docker:node:24?memory=2g&user=nod
 all, the configuration file moorage.yaml and the variables
 `;
 
-/** Builds the commands. @param finish takes the exit status that a command ends with */
-export function createProgram(finish: (exitCode: number) => void): Command {
+/** Takes the exit status that a command ends with. */
+type Finish = (exitCode: number) => void;
+
+/** Builds the commands, in the order in which the help lists them. */
+export function createProgram(finish: Finish): Command {
   const program = new Command("moor")
     .description(
       "Runs an agent's tools in a place you choose: this machine, a container, a machine over SSH.",
@@ -99,7 +73,19 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
 125 when we could not do it; 128 + n after signal n. Machine output goes to stdout, all else to stderr.`,
   );
 
-  common(program.command("exec"))
+  addCalls(program, finish);
+  addMcp(program, finish);
+  addSync(program, finish);
+  addCheckpoints(program, finish);
+  addServe(program, finish);
+  addUpkeep(program, finish);
+  addImages(program, finish);
+  return program;
+}
+
+/** What runs a command or tools once, and the list of tools. */
+function addCalls(program: Command, finish: Finish): void {
+  addEnvironmentOptions(program.command("exec"))
     .summary("run one command")
     .description(
       "Runs one command and ends with its exit status. Its output streams as it comes, stdout to stdout and stderr to stderr. The words are a program and its arguments, and no shell reads them; for a shell line use --shell.",
@@ -117,7 +103,7 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
       seconds,
     )
     .option("--stdin", "give our stdin, read to its end, to the command")
-    .addOption(json("print the result as one JSON object instead of streaming"))
+    .addOption(jsonOption("print the result as one JSON object instead of streaming"))
     .passThroughOptions()
     .addHelpText(
       "after",
@@ -131,14 +117,14 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
       finish(await exec(words, options));
     });
 
-  tools(program.command("call"))
+  addToolOptions(program.command("call"))
     .summary("make one tool call")
     .description(
       "Makes one tool call through the whole pipeline and prints its result, a JSON object, as a model gets it. What the call started, a background process above all, ends with it: `moor mcp` keeps a session, and `moor batch` makes several calls in one. Ends with 1 when the result is a failure.",
     )
     .argument("<tool>", "name of the tool; `moor tools` lists them")
     .argument("<arguments>", "its arguments as a JSON object, or - to read them from stdin")
-    .addOption(json("print the result on one line"))
+    .addOption(jsonOption("print the result on one line"))
     .addHelpText(
       "after",
       example(`moor call terminal '{"command": "echo $HOME"}' -e local`, "Runs a command as an agent would."),
@@ -148,13 +134,13 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
       finish(await call(tool, args, options));
     });
 
-  tools(program.command("batch"))
+  addToolOptions(program.command("batch"))
     .summary("make the tool calls of a model's message")
     .description(
       "Makes the tool calls of a model's message and prints a `tool` message for each, one JSON object per line, in the order of the calls, which share a shell session in each environment. What they started ends with the last. Takes an assistant message with tool_calls, an array of tool calls or of messages, or one of those per line. Ends with 1 when a result is a failure.",
     )
     .argument("<file>", "file with the calls, or - for stdin")
-    .addOption(json("print one JSON array instead of lines"))
+    .addOption(jsonOption("print one JSON array instead of lines"))
     .addHelpText(
       "after",
       example(
@@ -167,7 +153,7 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
       finish(await batch(file, options));
     });
 
-  tools(program.command("tools"))
+  addToolOptions(program.command("tools"))
     .summary("list the tools that a model sees, and why others are hidden")
     .description(
       "Lists the tools that a model sees. Environments are started for it, since only that shows whether they can be had. What is hidden, and why, goes to stderr, or into the JSON object.",
@@ -177,14 +163,16 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
         (value) => oneOf("format", value, FORMATS),
       ),
     )
-    .addOption(json("print {tools, hidden} as one JSON object"))
+    .addOption(jsonOption("print {tools, hidden} as one JSON object"))
     .addHelpText("after", example("moor tools -e local --format openai", "Tools for OpenAI's chat API."))
     .action(async (options: ToolsOptions) => {
       const { listTools } = await import("./tools.ts");
       finish(await listTools(options));
     });
+}
 
-  tools(program.command("mcp"))
+function addMcp(program: Command, finish: Finish): void {
+  addToolOptions(program.command("mcp"))
     .summary("serve the tools over MCP, on stdin and stdout or over HTTP")
     .description(
       "Serves the tools to an MCP client on stdin and stdout. The first environment starts when the client lists the tools, others at their first call. When the client goes away everything is ended and removed. With --http it serves clients that come and go, until a signal; each must send the token.",
@@ -211,101 +199,9 @@ Exit status: 0, or the command's own with exec; 1 when the answer is a failure; 
       const { mcp } = await import("./mcp.ts");
       finish(await mcp(options));
     });
-
-  addSync(program, finish);
-  addCheckpoints(program, finish);
-
-  program
-    .command("serve")
-    .summary("serve sandboxes over the Vercel Sandbox HTTP API")
-    .description(
-      "Offers the HTTP API of Vercel Sandbox, so that clients of @vercel/sandbox run their sandboxes here: each session is an environment of its own. What this server cannot do it refuses. Sandboxes and their snapshots end with it.",
-    )
-    .option("-e, --environment <spec>", "where sandboxes run; see `moor --help`")
-    .option("--host <address>", "listen on this address", "127.0.0.1")
-    .option("--port <number>", "listen on this port; 0 takes a free one", port, 8787)
-    .option("--token-env <name>", "variable that holds the token clients must send", "MOORAGE_SERVE_TOKEN")
-    .addOption(json("print the address as one JSON object once it can be reached"))
-    .addHelpText(
-      "after",
-      example(
-        "MOORAGE_SERVE_TOKEN=secret moor serve -e docker:node:24",
-        "Sandboxes in containers, for clients on this machine.",
-      ),
-    )
-    .action(async (options: ServeOptions) => {
-      const { serve } = await import("./serve.ts");
-      finish(await serve(options));
-    });
-
-  program
-    .command("ps")
-    .summary("list live environments and their background processes")
-    .description(
-      "Lists the environments of this user on this host that live now, and the background processes in them.",
-    )
-    .addOption(json("print them as one JSON object"))
-    .addHelpText("after", example("moor ps --json", "The same for a program."))
-    .action(async (options: JsonOption) => {
-      const { ps } = await import("./ps.ts");
-      finish(await ps(options));
-    });
-
-  program
-    .command("reap")
-    .summary("remove what dead owners left behind")
-    .description(
-      "Removes containers, processes and files whose owner, a moor or another program with this library, has died without cleaning up. What a living owner has stays, and so does what was made with `keep`, unless it is named. Ends with 1 when something could not be removed.",
-    )
-    .argument("[ids...]", "also remove these environments, which were to be kept; `moor ps` lists them")
-    .addOption(json("print what was removed as one JSON object"))
-    .addHelpText("after", example("moor reap", "After a crash, or a kill -9."))
-    .action(async (ids: string[], options: JsonOption) => {
-      const { reap } = await import("./reap.ts");
-      finish(await reap(ids, options));
-    });
-
-  tools(program.command("doctor"))
-    .summary("say what works here, and what to do about the rest")
-    .description(
-      "Checks each backend, each environment that is named and each tool: what works, why a tool is hidden, and what to do. Ends with 1 when a named environment does not work.",
-    )
-    .addOption(json("print the findings as one JSON object"))
-    .addHelpText("after", example("moor doctor -e docker:node:24", "Whether this image can be used here."))
-    .action(async (options: ToolOptions) => {
-      const { doctor } = await import("./doctor.ts");
-      finish(await doctor(options));
-    });
-
-  const images = program
-    .command("images")
-    .summary("build and list the images that come with this program")
-    .description("Builds and lists the images that come with this program.")
-    .usage("COMMAND [OPTIONS]");
-  images
-    .command("build")
-    .description("Builds images, also where no registry can be reached: then from the packages of this host.")
-    .argument("[names...]", "images to build; without a name all but those for tests")
-    .addOption(json("print what was built as one JSON object"))
-    .addHelpText("after", example("moor images build", "What is built already stays."))
-    .action(async (names: string[], options: JsonOption) => {
-      const { buildAll } = await import("./images.ts");
-      finish(await buildAll(names, options));
-    });
-  images
-    .command("list")
-    .description("Lists the images and whether the engine has them.")
-    .addOption(json("print them as one JSON object"))
-    .addHelpText("after", example("moor images list", "What can be used without a build."))
-    .action(async (options: JsonOption) => {
-      const { list } = await import("./images.ts");
-      finish(await list(options));
-    });
-
-  return program;
 }
 
-function addSync(program: Command, finish: (exitCode: number) => void): void {
+function addSync(program: Command, finish: Finish): void {
   const sync = program
     .command("sync")
     .summary("mirror a folder of this host and an environment's workspace")
@@ -320,10 +216,10 @@ function addSync(program: Command, finish: (exitCode: number) => void): void {
   } as const;
   // The keys of a constant object.
   for (const action of Object.keys(words) as (keyof typeof words)[]) {
-    const command = place(sync.command(action))
+    const command = addEnvironmentOptions(sync.command(action), false)
       .description(words[action])
       .argument("[folder]", "folder of this host", ".")
-      .addOption(json("print the outcome as one JSON object"))
+      .addOption(jsonOption("print the outcome as one JSON object"))
       .addHelpText(
         "after",
         example(`moor sync ${action} . -e docker+attach:web`, "With a container that runs already."),
@@ -341,21 +237,21 @@ function addSync(program: Command, finish: (exitCode: number) => void): void {
       );
     }
   }
-  place(sync.command("watch"))
+  addEnvironmentOptions(sync.command("watch"), false)
     .description("Mirrors both ways again and again, until a signal ends it.")
     .argument("[folder]", "folder of this host", ".")
-    .addOption(json("print what each run did as a JSON object on a line of its own"))
+    .addOption(jsonOption("print what each run did as a JSON object on a line of its own"))
     .addHelpText(
       "after",
       example("moor sync watch . -e ssh://me@host/folder", "While you edit here and an agent works there."),
     )
-    .action(async (folder: string, options: CommonOptions) => {
+    .action(async (folder: string, options: EnvironmentOptions) => {
       const { watchSync } = await import("./sync.ts");
       finish(await watchSync(folder, options));
     });
 }
 
-function addCheckpoints(program: Command, finish: (exitCode: number) => void): void {
+function addCheckpoints(program: Command, finish: Finish): void {
   const checkpoints = program
     .command("checkpoints")
     .summary("list what can be undone, and undo it")
@@ -367,9 +263,9 @@ function addCheckpoints(program: Command, finish: (exitCode: number) => void): v
     .command("list")
     .description("Lists checkpoints, newest first.")
     .option("--workspace <folder>", "only those of this folder of the host, of folders in it and around it")
-    .addOption(json("print them as one JSON object"))
+    .addOption(jsonOption("print them as one JSON object"))
     .addHelpText("after", example("moor checkpoints list --workspace .", "What can be undone here."))
-    .action(async (options: JsonOption & { readonly workspace?: string }) => {
+    .action(async (options: ListOptions) => {
       const { listCheckpoints } = await import("./checkpoints.ts");
       finish(await listCheckpoints(options));
     });
@@ -377,35 +273,35 @@ function addCheckpoints(program: Command, finish: (exitCode: number) => void): v
     .command("show")
     .description("Lists what a checkpoint knows of each path, and what it left out.")
     .argument("<id>", "checkpoint")
-    .addOption(json("print it as one JSON object"))
+    .addOption(jsonOption("print it as one JSON object"))
     .addHelpText("after", example("moor checkpoints show cp-0123456789ab", "Paths, kinds and modes."))
     .action(async (id: string, options: JsonOption) => {
       const { showCheckpoint } = await import("./checkpoints.ts");
       finish(await showCheckpoint(id, options));
     });
-  common(checkpoints.command("create"))
+  addEnvironmentOptions(checkpoints.command("create"))
     .description("Checkpoints the whole workspace now.")
     .argument("[reason]", "what stands in the list")
-    .addOption(json("print it as one JSON object"))
+    .addOption(jsonOption("print it as one JSON object"))
     .addHelpText("after", example("moor checkpoints create 'before the merge' -e local", "Prints its id."))
-    .action(async (reason: string | undefined, options: CommonOptions) => {
+    .action(async (reason: string | undefined, options: EnvironmentOptions) => {
       const { createCheckpoint } = await import("./checkpoints.ts");
       finish(await createCheckpoint(reason, options));
     });
-  common(checkpoints.command("diff"))
+  addEnvironmentOptions(checkpoints.command("diff"))
     .description(
       "Shows what was changed between a checkpoint and the present. Where no option says where to look, it is the folder of the host that the checkpoint is of.",
     )
     .argument("<id>", "checkpoint")
     .argument("[paths...]", "only these paths, relative to the workspace")
     .option("--other-place", "compare with another folder or environment than the checkpoint's own")
-    .addOption(json("print {checkpoint, diff} as one JSON object"))
+    .addOption(jsonOption("print {checkpoint, diff} as one JSON object"))
     .addHelpText("after", example("moor checkpoints diff cp-0123456789ab", "As a unified difference."))
     .action(async (id: string, paths: string[], options: DiffOptions) => {
       const { diffCheckpoint } = await import("./checkpoints.ts");
       finish(await diffCheckpoint(id, paths, options));
     });
-  common(checkpoints.command("restore"))
+  addEnvironmentOptions(checkpoints.command("restore"))
     .description(
       "Makes the workspace what it was at a checkpoint. The present is checkpointed first, so that this can be undone too. What no tool call made since stays and is listed. Where no option says where to work, it is the folder of the host that the checkpoint is of; any other place is refused. Ends with 1 when something could not be restored.",
     )
@@ -417,7 +313,7 @@ function addCheckpoints(program: Command, finish: (exitCode: number) => void): v
     )
     .option("--remove-others", "also remove what came since by other hands than a tool call's")
     .option("--other-place", "restore into another folder or environment than the checkpoint's own")
-    .addOption(json("print the outcome as one JSON object"))
+    .addOption(jsonOption("print the outcome as one JSON object"))
     .addHelpText("after", example("moor checkpoints restore cp-0123456789ab src", "Only the folder src."))
     .action(async (id: string, paths: string[], options: RestoreOptions) => {
       const { restoreCheckpoint } = await import("./checkpoints.ts");
@@ -425,173 +321,98 @@ function addCheckpoints(program: Command, finish: (exitCode: number) => void): v
     });
 }
 
-/** All commands with words of their own, depth first, for the reference page. */
-export function listCommands(program: Command): readonly Command[] {
-  return program.commands
-    .filter(({ name }) => name.call(program) !== "help")
-    .flatMap((command) => [command, ...listCommands(command)]);
-}
-
-/**
- * A mistake in the words as a failure of ours that names the nearest valid word; null for help that was asked for;
- * anything else as it is.
- */
-export function usageError(error: unknown, program: Command): unknown {
-  if (!(error instanceof CommanderError)) return error;
-  if (error.exitCode === 0) return null;
-  const command = commandOf(program);
-  const help = `\`moor${path(command)} --help\``;
-  const [, word = ""] = /'([^']*)'/.exec(error.message) ?? [];
-  if (error.code === "commander.help") {
-    const asked =
-      program.args[0] === "help"
-        ? program.args.find((each) => !each.startsWith("-") && each !== "help")
-        : undefined;
-    if (asked !== undefined) return badWord(`Unknown command "${asked}"`, asked, commandNames(command), help);
-    return badUsage("No command is named", `Choose one of ${names(command)}; ${help} explains them.`);
-  }
-  if (error.code === "commander.unknownOption") {
-    const options = command
-      .createHelp()
-      .visibleOptions(command)
-      .flatMap(({ long }) => long ?? []);
-    return badWord(`Unknown option "${word}"`, word, options, help);
-  }
-  if (error.code === "commander.unknownCommand") {
-    return badWord(`Unknown command "${word}"`, word, commandNames(command), help);
-  }
-  return badUsage(complaint(error, word), `${help} shows how it is used.`);
-}
-
-/** The parser's other complaints in our words. @param word what the parser quotes: an argument or an option */
-function complaint({ code, message }: CommanderError, word: string): string {
-  const [option = word] = word.match(/--[a-z-]+/) ?? [];
-  switch (code) {
-    case "commander.missingArgument":
-      return `Argument <${word}> is missing`;
-    case "commander.optionMissingArgument":
-      return `Option ${option} needs a value`;
-    case "commander.excessArguments":
-      return "There are more arguments than the command takes";
-    case "commander.invalidArgument": {
-      // error: option '-t, --timeout <seconds>' argument 'soon' is invalid. Give seconds …
-      const [, value = "", reason = ""] =
-        /argument '([\s\S]*)' is invalid\.\s*([\s\S]*)$/.exec(message) ?? [];
-      return `Cannot use "${value}" for ${option}: ${reason.replace(/^G/, "g").replace(/\.$/, "")}`;
-    }
-    default:
-      return sentence(message);
-  }
-}
-
-function badWord(message: string, word: string, valid: readonly string[], help: string): MoorageError {
-  const near = nearest(word, valid);
-  const hint = near === null ? `Valid are ${valid.join(", ")}` : `Did you mean ${near}?`;
-  return badUsage(message, `${hint}${near === null ? "; " : " "}${help} explains them all.`);
-}
-
-/** `error: option '--x' argument missing` as a sentence of ours, without commander's own guess. */
-function sentence(message: string): string {
-  const text = message
-    .replace(/^error: /, "")
-    .replace(/\s*\(Did you mean[^)]*\)\s*$/s, "")
-    .replace(/\.$/, "");
-  return text.charAt(0).toUpperCase() + text.slice(1);
-}
-
-/** The command that the words had come to when they went wrong. */
-function commandOf(program: Command): Command {
-  const [name] = program.args;
-  const next = program.commands.find((command) => command.name() === name);
-  return next ? commandOf(next) : program;
-}
-
-/** Whether the command that was named has been asked for JSON. */
-export function wantsJson(program: Command): boolean {
-  return commandOf(program).opts<JsonOption>().json === true;
-}
-
-function path(command: Command): string {
-  return command.parent ? `${path(command.parent)} ${command.name()}` : "";
-}
-
-function commandNames(command: Command): readonly string[] {
-  return command
-    .createHelp()
-    .visibleCommands(command)
-    .map((each) => each.name());
-}
-
-function names(command: Command): string {
-  return commandNames(command)
-    .filter((name) => name !== "help")
-    .join(", ");
-}
-
-function common(command: Command): Command {
-  return environmentOptions(command, (sync) => sync);
-}
-
-/** For a command that takes the folder to mirror as its argument: `--sync` is understood, to be told that. */
-function place(command: Command): Command {
-  return environmentOptions(command, (sync) => sync.hideHelp());
-}
-
-function environmentOptions(command: Command, asShown: (sync: Option) => Option): Command {
-  const sync = new Option(
-    "--sync <folder>",
-    "copy this folder of the host into the workspace first, and changes both ways at the end (`moor mcp`: all along)",
-  ).argParser(folder);
-  return command
-    .option("-e, --environment <spec>", "where it runs; see `moor --help`; repeatable as NAME=SPEC", collect)
-    .option(
-      "--workspace <folder>",
-      "folder of this host to work on: run there, or mounted into the container",
-      folder,
+function addServe(program: Command, finish: Finish): void {
+  program
+    .command("serve")
+    .summary("serve sandboxes over the Vercel Sandbox HTTP API")
+    .description(
+      "Offers the HTTP API of Vercel Sandbox, so that clients of @vercel/sandbox run their sandboxes here: each session is an environment of its own. What this server cannot do it refuses. Sandboxes and their snapshots end with it.",
     )
-    .addOption(asShown(sync))
-    .option("--config <file>", "read named environments and defaults from this file (moorage.yaml)");
+    .option("-e, --environment <spec>", "where sandboxes run; see `moor --help`")
+    .option("--host <address>", "listen on this address", "127.0.0.1")
+    .option("--port <number>", "listen on this port; 0 takes a free one", port, 8787)
+    .option("--token-env <name>", "variable that holds the token clients must send", "MOORAGE_SERVE_TOKEN")
+    .addOption(jsonOption("print the address as one JSON object once it can be reached"))
+    .addHelpText(
+      "after",
+      example(
+        "MOORAGE_SERVE_TOKEN=secret moor serve -e docker:node:24",
+        "Sandboxes in containers, for clients on this machine.",
+      ),
+    )
+    .action(async (options: ServeOptions) => {
+      const { serve } = await import("./serve.ts");
+      finish(await serve(options));
+    });
 }
 
-function tools(command: Command): Command {
-  return common(command).option("--toolsets <names>", "only these toolsets, separated by commas", list);
+/** What is there, what was left, what works. */
+function addUpkeep(program: Command, finish: Finish): void {
+  program
+    .command("ps")
+    .summary("list live environments and their background processes")
+    .description(
+      "Lists the environments of this user on this host that live now, and the background processes in them.",
+    )
+    .addOption(jsonOption("print them as one JSON object"))
+    .addHelpText("after", example("moor ps --json", "The same for a program."))
+    .action(async (options: JsonOption) => {
+      const { ps } = await import("./ps.ts");
+      finish(await ps(options));
+    });
+
+  program
+    .command("reap")
+    .summary("remove what dead owners left behind")
+    .description(
+      "Removes containers, processes and files whose owner, a moor or another program with this library, has died without cleaning up. What a living owner has stays, and so does what was made with `keep`, unless it is named. Ends with 1 when something could not be removed.",
+    )
+    .argument("[ids...]", "also remove these environments, which were to be kept; `moor ps` lists them")
+    .addOption(jsonOption("print what was removed as one JSON object"))
+    .addHelpText("after", example("moor reap", "After a crash, or a kill -9."))
+    .action(async (ids: string[], options: JsonOption) => {
+      const { reap } = await import("./reap.ts");
+      finish(await reap(ids, options));
+    });
+
+  addToolOptions(program.command("doctor"))
+    .summary("say what works here, and what to do about the rest")
+    .description(
+      "Checks each backend, each environment that is named and each tool: what works, why a tool is hidden, and what to do. Ends with 1 when a named environment does not work.",
+    )
+    .addOption(jsonOption("print the findings as one JSON object"))
+    .addHelpText("after", example("moor doctor -e docker:node:24", "Whether this image can be used here."))
+    .action(async (options: ToolOptions) => {
+      const { doctor } = await import("./doctor.ts");
+      finish(await doctor(options));
+    });
 }
 
-function json(description: string): Option {
-  return new Option("--json", description);
-}
-
-function collect(value: string, earlier: readonly string[] = []): readonly string[] {
-  return [...earlier, value];
-}
-
-function list(value: string): readonly string[] {
-  const items = value
-    .split(",")
-    .map((item) => item.trim())
-    .filter(Boolean);
-  if (items.length === 0) throw new InvalidArgumentError("Give names separated by commas.");
-  return items;
-}
-
-/** An empty word is a variable that is not set, and no name of the current folder. */
-function folder(value: string): string {
-  if (value !== "") return value;
-  throw new InvalidArgumentError("Give a folder, as . for the current one.");
-}
-
-function port(value: string): number {
-  const number = Number(value);
-  if (/^\d{1,5}$/.test(value) && number <= 65_535) return number;
-  throw new InvalidArgumentError("Give a port as a number from 0 to 65535.");
-}
-
-function seconds(value: string): number {
-  const number = Number(value);
-  if (!(number > 0 && Number.isFinite(number)) || value.trim() === "") {
-    throw new InvalidArgumentError("Give seconds as a number above 0.");
-  }
-  return number;
+function addImages(program: Command, finish: Finish): void {
+  const images = program
+    .command("images")
+    .summary("build and list the images that come with this program")
+    .description("Builds and lists the images that come with this program.")
+    .usage("COMMAND [OPTIONS]");
+  images
+    .command("build")
+    .description("Builds images, also where no registry can be reached: then from the packages of this host.")
+    .argument("[names...]", "images to build; without a name all but those for tests")
+    .addOption(jsonOption("print what was built as one JSON object"))
+    .addHelpText("after", example("moor images build", "What is built already stays."))
+    .action(async (names: string[], options: JsonOption) => {
+      const { buildAll } = await import("./images.ts");
+      finish(await buildAll(names, options));
+    });
+  images
+    .command("list")
+    .description("Lists the images and whether the engine has them.")
+    .addOption(jsonOption("print them as one JSON object"))
+    .addHelpText("after", example("moor images list", "What can be used without a build."))
+    .action(async (options: JsonOption) => {
+      const { list } = await import("./images.ts");
+      finish(await list(options));
+    });
 }
 
 function example(line: string, what: string): string {

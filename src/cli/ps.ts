@@ -8,8 +8,8 @@ import {
 } from "../../environments/upkeep.ts";
 import { stateDir } from "../paths.ts";
 import { EXIT } from "./exit.ts";
+import type { JsonOption } from "./options.ts";
 import { printJson, printLine, printText, visible } from "./output.ts";
-import type { JsonOption } from "./program.ts";
 
 /** Decisions that a list for people shows. */
 const DECISIONS_SHOWN = 5;

@@ -3,8 +3,8 @@
 import { type Removal, upkeep } from "../../environments/upkeep.ts";
 import { stateDir } from "../paths.ts";
 import { EXIT } from "./exit.ts";
+import type { JsonOption } from "./options.ts";
 import { printJson, printLine, printText } from "./output.ts";
-import type { JsonOption } from "./program.ts";
 
 /** @param ids of environments that were to be kept and are to go too */
 export async function reap(ids: readonly string[], { json }: JsonOption): Promise<number> {

@@ -8,8 +8,8 @@ import { ToolRegistry } from "../registry.ts";
 import { EXIT } from "./exit.ts";
 import { badUsage, printFailure } from "./failure.ts";
 import { type Lifetime, watchLifetime } from "./lifetime.ts";
+import type { ToolOptions } from "./options.ts";
 import { printLine } from "./output.ts";
-import type { ToolOptions } from "./program.ts";
 import { createProgressView, type ProgressView } from "./progress-view.ts";
 
 export interface Running {

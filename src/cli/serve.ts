@@ -10,8 +10,15 @@ import { parseSpec } from "../spec.ts";
 import { EXIT } from "./exit.ts";
 import { badUsage, printFailure } from "./failure.ts";
 import { watchLifetime } from "./lifetime.ts";
+import type { JsonOption } from "./options.ts";
 import { printJson, printLine } from "./output.ts";
-import type { ServeOptions } from "./program.ts";
+
+export interface ServeOptions extends JsonOption {
+  readonly environment?: string;
+  readonly host: string;
+  readonly port: number;
+  readonly tokenEnv: string;
+}
 
 /** Memory that comes with a processor, bytes. */
 const BYTES_PER_VCPU = 2 * 1024 ** 3;

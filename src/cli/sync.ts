@@ -6,15 +6,15 @@ import type { MoorageError } from "../errors.ts";
 import type { Moorage } from "../moorage.ts";
 import { EXIT } from "./exit.ts";
 import { badUsage, printFailure } from "./failure.ts";
+import type { EnvironmentOptions } from "./options.ts";
 import { listed, printJson, printLine, printText } from "./output.ts";
-import type { CommonOptions } from "./program.ts";
 import type { ProgressView } from "./progress-view.ts";
 import { onlyOne, withMoorage } from "./runtime.ts";
 
 type Report = Awaited<ReturnType<Moorage["sync"]>>;
 type SyncCall = Parameters<Moorage["sync"]>[1];
 
-export interface SyncFolderOptions extends CommonOptions {
+export interface SyncFolderOptions extends EnvironmentOptions {
   /** Paths whose conflicts go the direction's way, relative to the folder. */
   readonly overwrite?: readonly string[];
 }
@@ -80,7 +80,7 @@ export function syncAlong(moorage: Moorage, folder: string): ReturnType<Moorage[
 }
 
 /** `moor sync watch`: both ways until a signal ends it. */
-export async function watchSync(folder: string, options: CommonOptions): Promise<number> {
+export async function watchSync(folder: string, options: EnvironmentOptions): Promise<number> {
   refuseSync(options);
   requireFolder(folder);
   return withMoorage(
@@ -124,7 +124,7 @@ function pathIn(folder: string, path: string): string {
   );
 }
 
-function refuseSync({ sync }: CommonOptions): void {
+function refuseSync({ sync }: EnvironmentOptions): void {
   if (sync !== undefined) throw badUsage("`moor sync` takes no --sync", "Name the folder as an argument.");
 }
 

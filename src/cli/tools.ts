@@ -1,8 +1,13 @@
 /** `moor tools`: what a model sees, and what it does not see and why. */
+import type { ToolFormats } from "../listing.ts";
 import { EXIT } from "./exit.ts";
+import type { ToolOptions } from "./options.ts";
 import { printJson, printLine, printText } from "./output.ts";
-import type { ToolsOptions } from "./program.ts";
 import { withMoorage } from "./runtime.ts";
+
+export interface ToolsOptions extends ToolOptions {
+  readonly format?: keyof ToolFormats;
+}
 
 export async function listTools(options: ToolsOptions): Promise<number> {
   return withMoorage(options, async ({ moorage, start }) => {

@@ -1,11 +1,18 @@
 import { execFileSync } from "node:child_process";
 import type { Command } from "commander";
 import { describe, expect, it } from "vitest";
-import { createProgram, listCommands } from "../../src/cli/program.ts";
+import { createProgram } from "../../src/cli/program.ts";
 import { MOOR, moor, privateHome, temporaryFolder } from "./moor.ts";
 
 const program = createProgram(() => {});
-const commands = listCommands(program);
+const commands = commandsOf(program);
+
+/** All commands below this one with words of their own, depth first. */
+function commandsOf(command: Command): readonly Command[] {
+  return command.commands
+    .filter((each) => each.name() !== "help")
+    .flatMap((each) => [each, ...commandsOf(each)]);
+}
 
 function wordsOf(command: Command): readonly string[] {
   return command.parent ? [...wordsOf(command.parent), command.name()] : [];
