@@ -2,7 +2,7 @@
 import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { limits } from "../../src/limits.ts";
-import { processWorkerId } from "../shell/process-record.ts";
+import { processWorkerId } from "../shell/processes/record.ts";
 import { WORKER_MARKER } from "../shell/worker.ts";
 import { releasePlaceholders } from "./bubblewrap/claims.ts";
 import { isOrphan, type LocalRecord, readRecords, removeRecord } from "./owners.ts";

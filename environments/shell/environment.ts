@@ -26,15 +26,16 @@ import {
 } from "../base.ts";
 import type { ScriptBackend, ShellBackend } from "./backend.ts";
 import { parseExports } from "./exports.ts";
-import { createFiles } from "./files.ts";
+import { createFiles } from "./files/files.ts";
 import type { WorkerFacts } from "./greeting.ts";
 import { ownedOrphans } from "./left-behind.ts";
 import { loginDifference, loginProblem } from "./login.ts";
 import { OutputStore } from "./outputs.ts";
 import type { ShellKind } from "./phrases.ts";
 import { isPlain } from "./plain.ts";
-import { endTree, findProcesses } from "./process-tree.ts";
-import { createProcesses, type ShellProcesses } from "./processes.ts";
+import { endTree, findProcesses } from "./processes/process-tree.ts";
+import { createProcesses, type ShellProcesses } from "./processes/processes.ts";
+import { YieldedProcess } from "./processes/yielded.ts";
 import {
   abortedResult,
   checkCommand,
@@ -51,10 +52,9 @@ import { Shells } from "./shells.ts";
 import { emptyState, type ShellState, toBytes } from "./state.ts";
 import { Stop } from "./stop.ts";
 import { ResidentSystemShell } from "./system.ts";
-import { createTree } from "./tree.ts";
+import { createTree } from "./tree/tree.ts";
 import { UNATTENDED_VARIABLES } from "./unattended.ts";
 import type { CallWorker } from "./worker.ts";
-import { YieldedProcess } from "./yielded.ts";
 
 export interface ShellEnvironmentOptions extends CommonOptions {
   /** Shell that runs commands. @default bash where there is one, else sh */

@@ -10,7 +10,7 @@ import { limits } from "../../src/limits.ts";
 import { setDeadline } from "../deadline.ts";
 import type { ScriptRequest } from "./backend.ts";
 import { parseExports, parseState } from "./exports.ts";
-import { FILE_LIBRARY } from "./files.ts";
+import { FILE_LIBRARY } from "./files/library.ts";
 import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
 import { parseHello, pidList, type WorkerFacts } from "./greeting.ts";
 import { loginProblem } from "./login.ts";
@@ -32,7 +32,7 @@ import type { CallEnd, CallRequest, CallWorker } from "./worker.ts";
 
 /** A text that may travel as an argument, bytes: the kernel takes one of 128 KiB with its end. */
 const ARGUMENT_MAX_BYTES = 120_000;
-/** No helper waits beside a shell that ends with its call; see rename-assistant.ts. */
+/** No helper waits beside a shell that ends with its call; see files/rename-assistant.ts. */
 const LIBRARY = `${FILE_LIBRARY}\n__moor_replace() { return 1; }`;
 
 export interface OneShotOptions {

@@ -5,12 +5,12 @@
 import { randomBytes } from "node:crypto";
 import { isMoorageError, MoorageError, toMoorageError } from "../../src/errors.ts";
 import type { ScriptBackend, ShellBackend } from "./backend.ts";
-import { FILE_LIBRARY } from "./files.ts";
+import { FILE_LIBRARY } from "./files/library.ts";
+import { RENAME_ASSISTANT, RENAME_ASSISTANT_END } from "./files/rename-assistant.ts";
 import { OneShotShells } from "./one-shot.ts";
 import type { ShellKind } from "./phrases.ts";
 import { WorkerPool } from "./pool.ts";
-import { lastWill } from "./process-tree.ts";
-import { RENAME_ASSISTANT, RENAME_ASSISTANT_END } from "./rename-assistant.ts";
+import { lastWill } from "./processes/process-tree.ts";
 import { type CallWorker, WORKER_MARKER, Worker } from "./worker.ts";
 
 const IDLE_USER_SHELLS = 8;

@@ -84,7 +84,7 @@ export interface SystemRunResult {
 /**
  * Runs our own scripts inside the environment, in POSIX sh, in a subshell of a resident shell whose variables no
  * user command can touch. About one fork per run; every external program is one more. The functions of
- * `file-library.ts` are defined in it.
+ * `files/library.ts` are defined in it.
  *
  * @throws {MoorageError} ENVIRONMENT_*, EXECUTION_UNKNOWN, TOOL_TIMEOUT, ABORTED
  */

@@ -2,7 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { limits } from "../../src/limits.ts";
 import type { LeftProcess } from "../base.ts";
-import { endTree, findProcesses } from "../shell/process-tree.ts";
+import { endTree, findProcesses } from "../shell/processes/process-tree.ts";
 import type { ShellStream } from "../shell/stream.ts";
 import { ResidentSystemShell } from "../shell/system.ts";
 import { Worker } from "../shell/worker.ts";

@@ -15,7 +15,7 @@ import { afterAll, expect, it } from "vitest";
 import type { TreeEntry } from "../../../environments/base.ts";
 import { createLocalEnvironment } from "../../../environments/local/index.ts";
 import type { SystemShell } from "../../../environments/shell/stream.ts";
-import { createTree } from "../../../environments/shell/tree.ts";
+import { createTree } from "../../../environments/shell/tree/tree.ts";
 import { findExpression } from "../../../environments/tree/find.ts";
 import { divide } from "../../../environments/tree/halves.ts";
 import { ODD_NAMES } from "./cases.ts";

@@ -14,8 +14,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, it } from "vitest";
 import type { SystemShell } from "../../../environments/shell/stream.ts";
-import { createTree } from "../../../environments/shell/tree.ts";
-import { createFileShell } from "../shell/file-shell.ts";
+import { createTree } from "../../../environments/shell/tree/tree.ts";
+import { createFileShell } from "../shell/files/file-shell.ts";
 
 const base = realpathSync(mkdtempSync(join(tmpdir(), "moorage-missing-")));
 afterAll(() => rmSync(base, { recursive: true, force: true }));

@@ -12,11 +12,11 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { createTree } from "../../../environments/shell/tree.ts";
+import { createTree } from "../../../environments/shell/tree/tree.ts";
 import { createHostTree } from "../../../environments/tree/host.ts";
 import { decodeTar } from "../../../environments/tree/tar.ts";
 import { slowUnless } from "../../slow.ts";
-import { createFileShell, type FileShell } from "../shell/file-shell.ts";
+import { createFileShell, type FileShell } from "../shell/files/file-shell.ts";
 import { treeCases } from "./cases.ts";
 
 const base = realpathSync(mkdtempSync(join(tmpdir(), "moorage-tree-")));
