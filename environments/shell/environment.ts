@@ -25,6 +25,7 @@ import {
   type ShellSession,
 } from "../base.ts";
 import type { ScriptBackend, ShellBackend } from "./backend.ts";
+import { checkCommand, checkOptions, checkVariables } from "./checks.ts";
 import { parseExports } from "./exports.ts";
 import { createFiles } from "./files/files.ts";
 import type { WorkerFacts } from "./greeting.ts";
@@ -38,9 +39,6 @@ import { createProcesses, type ShellProcesses } from "./processes/processes.ts";
 import { YieldedProcess } from "./processes/yielded.ts";
 import {
   abortedResult,
-  checkCommand,
-  checkOptions,
-  checkVariables,
   type RunnerHost,
   type RunOutcome,
   type RunRequest,

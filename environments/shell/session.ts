@@ -2,16 +2,10 @@
 import { randomBytes } from "node:crypto";
 import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import type { Command, ExecOptions, ExecResult, ShellSession } from "../base.ts";
+import { checkCommand, checkOptions } from "./checks.ts";
 import { folderOf, type StateDump } from "./exports.ts";
 import { isPlain } from "./plain.ts";
-import {
-  abortedResult,
-  checkCommand,
-  checkOptions,
-  type RunOutcome,
-  type RunRequest,
-  resolveCwd,
-} from "./runner.ts";
+import { abortedResult, type RunOutcome, type RunRequest } from "./runner.ts";
 import {
   difference,
   fromBytes,
@@ -21,6 +15,7 @@ import {
   toBytes,
 } from "./state.ts";
 import { Stop } from "./stop.ts";
+import { resolveCwd } from "./working-directory.ts";
 
 export interface SessionHost {
   run(request: Omit<RunRequest, "home">): Promise<RunOutcome>;

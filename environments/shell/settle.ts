@@ -1,8 +1,19 @@
 /** What is done with a worker when its command is over, by a place that may not be there to be looked at any more. */
 import { MoorageError } from "../../src/errors.ts";
 import type { LeftProcess } from "../base.ts";
-import type { RunnerHost } from "./runner.ts";
+import type { WorkerPool } from "./pool.ts";
 import type { CallEnd, CallWorker } from "./worker.ts";
+
+/** What is needed of an environment to settle a worker. */
+export interface SettleHost {
+  readonly pool: WorkerPool;
+  /** Ends all processes of the worker's call, and says what survived. */
+  endTree(worker: CallWorker): Promise<readonly LeftProcess[]>;
+  /** Which of the processes that were adopted during a call belong to the worker, with all that they started. */
+  leftBehind(worker: CallWorker, end: CallEnd): Promise<readonly LeftProcess[]>;
+  /** Resolves when the worker's processes are gone. */
+  gone(worker: CallWorker): Promise<void>;
+}
 
 /** Of a command whose processes could not be ended: no failure that lets a caller run it again at once. */
 export function notEnded(error: unknown, output: string): unknown {
@@ -35,7 +46,7 @@ export const NOTHING_LEFT: Settled = { left: [], notes: [] };
  * Gives the worker back, or sets it aside when something that it started lives on, or may. How the command ended is known
  * by then, so a place that fails to be looked at is a note: as an error it would tell a caller that nothing had run.
  */
-export async function settle(host: RunnerHost, worker: CallWorker, end: CallEnd): Promise<Settled> {
+export async function settle(host: SettleHost, worker: CallWorker, end: CallEnd): Promise<Settled> {
   const unseen = (error: unknown): Settled => {
     if (!(error instanceof MoorageError)) throw error;
     return { left: [], notes: [`What it left running could not be looked for: ${error.message}`] };

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { isMoorageError } from "../../../src/errors.ts";
 import { limits } from "../../../src/limits.ts";
 import type { FileContent, FileLines, LinesOptions, ReadOptions } from "../../base.ts";
-import { checkWhole } from "../runner.ts";
+import { checkWhole } from "../checks.ts";
 import type { SystemRunOptions } from "../stream.ts";
 import { fileError } from "./path.ts";
 import { type FileContext, runFile, takeField } from "./run.ts";

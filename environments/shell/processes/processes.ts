@@ -11,10 +11,12 @@ import type {
   PtySize,
   ShellSession,
 } from "../../base.ts";
-import { checkCommand, checkCondition, checkOptions, checkSlice, resolveCwd, signalName } from "../runner.ts";
+import { checkCommand, checkCondition, checkOptions, checkSlice } from "../checks.ts";
+import { signalName } from "../signals.ts";
 import { fromBytes } from "../state.ts";
 import type { SystemShell } from "../stream.ts";
 import { inTurn } from "../turns.ts";
+import { resolveCwd } from "../working-directory.ts";
 import { endProcesses, killProcess, listProcesses } from "./end.ts";
 import { launch } from "./launch.ts";
 import { LOG_DEFAULT_BYTES, readLog } from "./log.ts";

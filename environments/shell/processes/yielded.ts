@@ -11,8 +11,10 @@ import type {
   WaitCondition,
   WaitOutcome,
 } from "../../base.ts";
+import { checkCondition, checkSlice } from "../checks.ts";
 import type { OutputStore } from "../outputs.ts";
-import { checkCondition, checkSlice, signalExitCode, signalName, type YieldedCommand } from "../runner.ts";
+import type { YieldedCommand } from "../runner.ts";
+import { signalExitCode, signalName } from "../signals.ts";
 import type { CallEnd, CallWorker } from "../worker.ts";
 
 export interface YieldedHost {
