@@ -85,3 +85,33 @@ export class FrameSplitter {
     }
   }
 }
+
+/** The splitters of one call's two streams. */
+export type Splitters = Readonly<Record<"stdout" | "stderr", FrameSplitter>>;
+
+export function createSplitters(nonce: string): Splitters {
+  return { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
+}
+
+/**
+ * Hands on what a chunk brings, in its order.
+ *
+ * @returns when all bytes are taken, where somebody takes time for them
+ */
+export function handOn(
+  splitter: FrameSplitter,
+  chunk: Buffer,
+  onFrame: (frame: Frame) => void,
+  onBytes: (bytes: Buffer) => void | Promise<void>,
+): void | Promise<void> {
+  let held: Promise<void> | undefined;
+  for (const part of splitter.push(chunk)) {
+    if (!Buffer.isBuffer(part)) {
+      onFrame(part);
+      continue;
+    }
+    const promise = onBytes(part);
+    if (promise) held = held ? Promise.all([held, promise]).then(() => undefined) : promise;
+  }
+  return held;
+}

@@ -1,4 +1,6 @@
 /** What a login shell's variables add to those that a backend starts programs with. */
+import { MoorageError } from "../../src/errors.ts";
+import { limits } from "../../src/limits.ts";
 import { difference } from "./state.ts";
 
 /**
@@ -36,4 +38,23 @@ export function loginDifference(
 /** What a result says when there are none of its variables. */
 export function loginProblem(error: Error): string {
   return `The login shell's variables could not be read (${error.message}); commands run without them`;
+}
+
+/**
+ * Opens a shell that reads a login's variables where they are wanted, else or then without: a profile that hangs or
+ * replaces the shell must not keep the environment from starting.
+ *
+ * @throws what `open` throws
+ */
+export async function openWithLogin<Opened>(
+  login: boolean,
+  open: (login: boolean, timeoutMs: number) => Promise<Opened>,
+): Promise<Opened & { readonly loginProblem: string | null }> {
+  if (!login) return { ...(await open(false, limits.openTimeoutMs)), loginProblem: null };
+  try {
+    return { ...(await open(true, limits.loginTimeoutMs)), loginProblem: null };
+  } catch (error) {
+    if (!(error instanceof MoorageError) || error.details.phase !== "hello") throw error;
+    return { ...(await open(false, limits.openTimeoutMs)), loginProblem: loginProblem(error) };
+  }
 }

@@ -5,6 +5,7 @@
  * stands in it as a quoted word, which is read but not parsed.
  */
 
+import type { CallScript } from "./call-script.ts";
 import {
   assignments,
   FRAME,
@@ -16,7 +17,7 @@ import {
   word,
 } from "./phrases.ts";
 import { quote } from "./quote.ts";
-import { bootArgv, type CallScript, enter, oldFolder, STARTUP_VARIABLES } from "./script.ts";
+import { bootArgv, enter, oldFolder, STARTUP_VARIABLES } from "./script.ts";
 import { isKeptVariable, isSettableVariable } from "./state.ts";
 
 /**

@@ -6,14 +6,14 @@
 import { isUtf8 } from "node:buffer";
 import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
-import { limits } from "../../src/limits.ts";
 import { setDeadline } from "../deadline.ts";
 import type { ScriptRequest } from "./backend.ts";
+import type { CallScript } from "./call-script.ts";
 import { parseExports, parseState } from "./exports.ts";
 import { FILE_LIBRARY } from "./files/library.ts";
-import { createNonce, type Frame, FrameSplitter } from "./frames.ts";
-import { parseHello, pidList, type WorkerFacts } from "./greeting.ts";
-import { loginProblem } from "./login.ts";
+import { createNonce, FrameSplitter } from "./frames.ts";
+import { parseHello, type WorkerFacts } from "./greeting.ts";
+import { openWithLogin } from "./login.ts";
 import {
   BASH_ONCE_HEAD,
   BASH_ONCE_VARIABLES,
@@ -24,8 +24,9 @@ import {
   oncePreamble,
   plainOnceScript,
 } from "./once-script.ts";
+import { OneShotReader, startTicks } from "./one-shot-reader.ts";
 import { FRAME, type ShellKind } from "./phrases.ts";
-import { type CallScript, type CallText, callScript, helloScript } from "./script.ts";
+import { type CallText, callScript, helloScript } from "./script.ts";
 import type { ShellState } from "./state.ts";
 import type { StreamEnd } from "./stream.ts";
 import type { CallEnd, CallRequest, CallWorker } from "./worker.ts";
@@ -94,19 +95,11 @@ export class OneShotShells {
     this.#generation += 1;
   }
 
-  async #greet(): Promise<Greeting> {
-    if (!this.#options.login) return this.#hello(false, limits.openTimeoutMs);
-    try {
-      return await this.#hello(true, limits.loginTimeoutMs);
-    } catch (error) {
-      // A profile that hangs or replaces the shell must not keep the environment from starting.
-      if (!(error instanceof MoorageError) || error.details.phase !== "hello") throw error;
-      const greeting = await this.#hello(false, limits.openTimeoutMs);
-      return { ...greeting, loginProblem: loginProblem(error) };
-    }
+  #greet(): Promise<Greeting> {
+    return openWithLogin(this.#options.login, (login, timeoutMs) => this.#hello(login, timeoutMs));
   }
 
-  async #hello(login: boolean, timeoutMs: number): Promise<Greeting> {
+  async #hello(login: boolean, timeoutMs: number): Promise<Omit<Greeting, "loginProblem">> {
     const nonce = createNonce();
     const loginNonce = login ? createNonce() : null;
     const splitters = [nonce, ...(loginNonce ? [loginNonce] : [])].map((each) => new FrameSplitter(each));
@@ -146,7 +139,7 @@ export class OneShotShells {
       throw failure("SHELL_MISSING", `/bin/sh ended with code ${end.exitCode}: ${noise.trim()}`);
     }
     const { facts } = parseHello(fields, variables);
-    return { facts, bash: bash.startsWith("/") ? bash : "bash", sinceTicks, loginProblem: null };
+    return { facts, bash: bash.startsWith("/") ? bash : "bash", sinceTicks };
   }
 }
 
@@ -216,7 +209,7 @@ class OneShotWorker implements CallWorker {
     };
     const { separate } = rest;
     const settled = Promise.withResolvers<"ended" | StreamEnd>();
-    const reader = new CallReader({
+    const reader = new OneShotReader({
       nonce,
       secret,
       separate,
@@ -359,122 +352,4 @@ function packProgram(
     return { argv: [...start, first, second, inputPath, "", ""], env: {}, files: input };
   const env = { [ONCE_VARIABLES.preamble]: first, [ONCE_VARIABLES.call]: second };
   return { argv: [...start, "", "", inputPath, "", ""], env, files: input };
-}
-
-interface CallReaderOptions {
-  readonly nonce: string;
-  readonly secret: string;
-  readonly separate: boolean;
-  /** See `CallText`. */
-  readonly isOneStream: boolean;
-  /** Whether stdout comes as base64. */
-  readonly encoded: boolean;
-  readonly onData: CallRequest["onData"];
-  /** Told when the call's shell began, in ticks since boot. */
-  readonly onStart: (ticks: string) => void;
-  /** All that belongs to the call has come. */
-  readonly onEnd: () => void;
-}
-
-/** Takes a call's outputs apart: bytes of the command on, frames kept. */
-class CallReader {
-  dump: string | null = null;
-  restored = false;
-  workdirProblem: "missing" | "kernel" | null = null;
-  movedTo: string | null = null;
-  exitCode: number | null = null;
-  orphans: readonly number[] = [];
-  holders: readonly number[] = [];
-  before: ReadonlySet<number> = new Set();
-  readonly #secret: string;
-  readonly #onStart: CallReaderOptions["onStart"];
-  readonly #separate: boolean;
-  readonly #onData: CallRequest["onData"];
-  readonly #splitters: Readonly<Record<"stdout" | "stderr", FrameSplitter>>;
-  readonly #open: Set<string>;
-  readonly #onEnd: CallReaderOptions["onEnd"];
-  /** Text of less than one group of base64; null where bytes come as they are. */
-  #base64: string | null;
-
-  constructor({ nonce, secret, separate, isOneStream, encoded, onData, onStart, onEnd }: CallReaderOptions) {
-    this.#onEnd = onEnd;
-    this.#onStart = onStart;
-    this.#secret = secret;
-    this.#separate = separate;
-    this.#onData = onData;
-    this.#splitters = { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
-    this.#open = new Set(isOneStream ? ["stdout"] : ["stdout", "stderr"]);
-    this.#base64 = encoded ? "" : null;
-  }
-
-  get isComplete(): boolean {
-    return this.#open.size === 0;
-  }
-
-  take(stream: "stdout" | "stderr", chunk: Buffer): void | Promise<void> {
-    const bytes = stream === "stdout" ? this.#decode(chunk) : chunk;
-    let held: Promise<void> | undefined;
-    for (const part of this.#splitters[stream].push(bytes)) {
-      if (!Buffer.isBuffer(part)) this.#onFrame(stream, part);
-      else {
-        const promise = this.#give(stream, part);
-        if (promise) held = held ? Promise.all([held, promise]).then(() => undefined) : promise;
-      }
-    }
-    return held;
-  }
-
-  /** Hands on what was held back as the start of a frame, when nothing follows. */
-  flush(): void {
-    for (const stream of ["stdout", "stderr"] as const) {
-      const rest = this.#splitters[stream].flush();
-      if (rest.length > 0) void this.#give(stream, rest);
-    }
-  }
-
-  #give(stream: "stdout" | "stderr", bytes: Buffer): void | Promise<void> {
-    if (this.#open.has(stream) && (stream === "stdout" || this.#separate)) return this.#onData(stream, bytes);
-  }
-
-  #decode(chunk: Buffer): Buffer {
-    if (this.#base64 === null) return chunk;
-    const text = this.#base64 + chunk.toString("latin1").replaceAll(/\s/g, "");
-    const whole = text.length - (text.length % 4);
-    this.#base64 = text.slice(whole);
-    // What was sent in pieces is padded in its middle.
-    const pieces = text.slice(0, whole).match(/[^=]+=*/g) ?? [];
-    return Buffer.concat(pieces.map((piece) => Buffer.from(piece, "base64")));
-  }
-
-  #onFrame(stream: "stdout" | "stderr", { kind, fields }: Frame): void {
-    const [first = "", second = "", orphans = "", holders = "", before] = fields;
-    if (kind === FRAME.begun) this.restored = true;
-    else if (kind === FRAME.workdir) this.workdirProblem = first === "kernel" ? "kernel" : "missing";
-    else if (kind === FRAME.before) {
-      this.before = new Set(pidList(first));
-      const ticks = startTicks(second);
-      if (ticks !== null) this.#onStart(ticks);
-    } else if (kind === FRAME.moved) this.movedTo = first;
-    else if (kind === FRAME.state) this.dump = first;
-    else if (kind === FRAME.end && first === this.#secret) {
-      if (stream === "stdout") {
-        this.exitCode = Number(second);
-        this.orphans = pidList(orphans);
-        this.holders = pidList(holders);
-        if (before !== undefined) {
-          this.before = new Set(pidList(before));
-          this.restored = true;
-        }
-      }
-      this.#open.delete(stream);
-      if (this.isComplete) this.#onEnd();
-    }
-  }
-}
-
-/** A process's start, in ticks since boot, from its stat line. */
-function startTicks(stat: string): string | null {
-  // A name in parentheses may hold anything; the start is the 20th field behind it.
-  const ticks = stat.slice(stat.lastIndexOf(") ") + 2).split(" ")[19] ?? "";
-  return /^\d+$/.test(ticks) ? ticks : null;
 }

@@ -1,7 +1,6 @@
 /** What the texts for a shell are made of: frames, words, assignments, the end of a call. */
 
 import { quote } from "./quote.ts";
-import type { CallScript } from "./script.ts";
 import { oversizedVariables } from "./state.ts";
 
 export type ShellKind = "bash" | "sh";
@@ -107,7 +106,19 @@ export function shortNames(script: string): string {
   return script.replaceAll("__moor_", "");
 }
 
-export type Ends = Pick<CallScript, "nonce" | "secret" | "reaper" | "once">;
+/** What the end of a call depends on. */
+export interface Ends {
+  readonly nonce: string;
+  /** Proves an end frame. The nonce can be read by the command, in the text of its EXIT trap; this cannot. */
+  readonly secret: string;
+  /** The process that adopts this shell's orphans, whose children are listed at the end; null when it is not known. */
+  readonly reaper: string | null;
+  /**
+   * Whether the shell ends with the call, so that nobody can ask later what its descriptors were. The call's text comes
+   * after `oncePreamble`. @default false
+   */
+  readonly once?: boolean;
+}
 
 /** `printf` with the frame that ends a call. */
 export function endFrame({ nonce, secret }: Ends): string {

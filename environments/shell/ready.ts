@@ -2,6 +2,7 @@
  * The subshell that bash forks ahead of a call: what it does while nobody waits, and how a call's text reaches it. What a
  * fork has just made pays for each page that it touches, so it goes through the steps of a call once before there is one.
  */
+import type { CallScript, Readied } from "./call-script.ts";
 import {
   assignments,
   childrenScript,
@@ -13,18 +14,7 @@ import {
   shortNames,
   word,
 } from "./phrases.ts";
-import type { CallScript } from "./script.ts";
 import { isKeptVariable } from "./state.ts";
-
-/** A subshell that waits, as far as a call's text depends on it. */
-export interface Readied {
-  /** What it has of a session's variables, a difference like `ShellState.variables`; null when it has none. */
-  readonly variables: ReadonlyMap<string, string | null> | null;
-  /** Variables of a fresh shell. */
-  readonly base: ReadonlyMap<string, string>;
-  /** Whether it waits in the locale C, in which our own scripts stay. */
-  readonly inC: boolean;
-}
 
 /**
  * What is read at once with the head of a text: most calls need no more. It is read in the place's locale, where only

@@ -7,6 +7,7 @@
  * Descriptors in the resident shell: 8 is the data stream (the program's stdout), 9 the control stream (its
  * stderr); its own 1 and 2 go nowhere, so that job notices and the like never reach a stream.
  */
+import type { CallScript } from "./call-script.ts";
 import {
   assignments,
   childrenScript,
@@ -21,7 +22,7 @@ import {
   word,
 } from "./phrases.ts";
 import { quote, quoteAll } from "./quote.ts";
-import { changesOf, forgetReady, leaveC, READY_GUARD, type Readied, shortCall } from "./ready.ts";
+import { changesOf, forgetReady, leaveC, READY_GUARD, shortCall } from "./ready.ts";
 import {
   isKeptVariable,
   isSettableVariable,
@@ -151,43 +152,6 @@ printf '\\000${nonce};' >&9
 printf . >&8
 }
 `;
-}
-
-export interface CallScript {
-  readonly shell: ShellKind;
-  readonly nonce: string;
-  /** Proves an end frame. The nonce can be read by the command, in the text of its EXIT trap; this cannot. */
-  readonly secret: string;
-  /** A shell line, or argv to start as it is. One byte a character. */
-  readonly command: string | readonly string[];
-  /** Folder to start in. */
-  readonly cwd: string;
-  /** Fail when the folder cannot be entered, instead of going to its nearest ancestor. */
-  readonly cwdRequired: boolean;
-  readonly state: ShellState;
-  /** Set for this call only. */
-  readonly env: ReadonlyMap<string, string | null>;
-  /** Number of bytes that will follow; null for an empty input. */
-  readonly stdinBytes: number | null;
-  readonly separate: boolean;
-  /** Whether the state after the command is wanted. */
-  readonly dump: boolean;
-  /** The process that adopts this shell's orphans, whose children are listed at the end; null when it is not known. */
-  readonly reaper: string | null;
-  /**
-   * Whether the shell ends with the call, so that nobody can ask later what its descriptors were. The call's text comes
-   * after `oncePreamble`. @default false
-   */
-  readonly once?: boolean;
-  /** Whether the line is known to be of sound grammar, as our own are: it is then read once instead of twice. @default false */
-  readonly sound?: boolean;
-  /** The subshell of `readyScript` that the text is for, in bash. @default none */
-  readonly ready?: Readied | null;
-  /**
-   * Whether a line is known to leave no process in the background of its shell. Its subshell then ends the call itself,
-   * which is sooner than the shell around it hears of the subshell's end. @default false
-   */
-  readonly plain?: boolean;
 }
 
 /** Undoes what the command's options, traps and functions would do to the words of our epilogue. */

@@ -11,7 +11,8 @@ import { OneShotShells } from "./one-shot.ts";
 import type { ShellKind } from "./phrases.ts";
 import { WorkerPool } from "./pool.ts";
 import { lastWill } from "./processes/process-tree.ts";
-import { type CallWorker, WORKER_MARKER, Worker } from "./worker.ts";
+import { ResidentWorker } from "./resident.ts";
+import { type CallWorker, WORKER_MARKER } from "./worker.ts";
 
 const IDLE_USER_SHELLS = 8;
 const IDLE_SYSTEM_SHELLS = 2;
@@ -195,7 +196,7 @@ export class Shells {
       });
       return this.#oneShots.open(id, purpose);
     }
-    return Worker.open({
+    return ResidentWorker.open({
       id,
       login,
       shell,

@@ -3,9 +3,9 @@ import { randomBytes } from "node:crypto";
 import { limits } from "../../src/limits.ts";
 import type { LeftProcess } from "../base.ts";
 import { endTree, findProcesses } from "../shell/processes/process-tree.ts";
+import { ResidentWorker } from "../shell/resident.ts";
 import type { ShellStream } from "../shell/stream.ts";
 import { ResidentSystemShell } from "../shell/system.ts";
-import { Worker } from "../shell/worker.ts";
 
 export interface EndedLeft {
   readonly ended: readonly LeftProcess[];
@@ -17,7 +17,7 @@ export async function endLeft(
   markers: readonly string[],
   open: (argv: readonly string[], env: Readonly<Record<string, string>>) => Promise<ShellStream>,
 ): Promise<EndedLeft> {
-  const worker = await Worker.open({
+  const worker = await ResidentWorker.open({
     id: `end.${randomBytes(8).toString("hex")}`,
     shell: "auto",
     library: "",

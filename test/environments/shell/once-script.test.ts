@@ -4,10 +4,10 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { CallScript } from "../../../environments/shell/call-script.ts";
 import { createNonce, type Frame, FrameSplitter } from "../../../environments/shell/frames.ts";
 import { BASH_ONCE_HEAD, ONCE_VARIABLES, plainOnceScript } from "../../../environments/shell/once-script.ts";
 import { FRAME } from "../../../environments/shell/phrases.ts";
-import type { CallScript } from "../../../environments/shell/script.ts";
 import { emptyState } from "../../../environments/shell/state.ts";
 
 let folder: string;

@@ -7,15 +7,16 @@ import { describe, expect, it, vi } from "vitest";
 import { spawnStream } from "../../../environments/local/spawn.ts";
 import { ownedOrphans } from "../../../environments/shell/left-behind.ts";
 import { PLACE_LOST } from "../../../environments/shell/phrases.ts";
+import { ResidentWorker } from "../../../environments/shell/resident.ts";
 import { emptyState, type ShellState } from "../../../environments/shell/state.ts";
 import type { ShellStream } from "../../../environments/shell/stream.ts";
-import { type CallEnd, Worker } from "../../../environments/shell/worker.ts";
+import type { CallEnd } from "../../../environments/shell/worker.ts";
 import { limits } from "../../../src/limits.ts";
 import { token, until } from "../../conformance/support.ts";
 import { createSpawnSystemShell } from "./spawn-system-shell.ts";
 
 interface Rig {
-  readonly worker: Worker;
+  readonly worker: ResidentWorker;
   /** What the worker writes to. */
   readonly stream: ShellStream;
   /** Keeps what the shell writes on its way, as a slow network does. */
@@ -50,7 +51,7 @@ function lagging(): Transform {
 async function openRig(shell: "bash" | "sh", path?: string, late?: "stdout" | "stderr"): Promise<Rig> {
   const streams: ShellStream[] = [];
   const sides: { readonly from: NodeJS.ReadableStream; readonly to: Transform }[] = [];
-  const worker = await Worker.open({
+  const worker = await ResidentWorker.open({
     id: token(),
     shell,
     library: "",
@@ -159,7 +160,7 @@ describe.each(["bash", "sh"] as const)("a worker of %s", (shell) => {
     const streams: ShellStream[] = [];
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
     try {
-      const opening = Worker.open({
+      const opening = ResidentWorker.open({
         id: token(),
         shell,
         library: "",

@@ -5,9 +5,9 @@ import { afterAll, describe, expect, it } from "vitest";
 import { spawnStream } from "../../../environments/local/spawn.ts";
 import { OutputStore } from "../../../environments/shell/outputs.ts";
 import { WorkerPool } from "../../../environments/shell/pool.ts";
+import { ResidentWorker } from "../../../environments/shell/resident.ts";
 import { type RunnerHost, runCommand, type YieldedCommand } from "../../../environments/shell/runner.ts";
 import { emptyState } from "../../../environments/shell/state.ts";
-import { Worker } from "../../../environments/shell/worker.ts";
 import { MoorageError } from "../../../src/errors.ts";
 
 const folder = await mkdtemp(join(tmpdir(), "moorage-runner-"));
@@ -19,7 +19,7 @@ function makePool(shell: "bash" | "sh"): WorkerPool {
     login: false,
     maxIdle: 8,
     open: (id) =>
-      Worker.open({
+      ResidentWorker.open({
         id,
         shell,
         library: "",
