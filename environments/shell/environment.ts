@@ -19,7 +19,6 @@ import {
   type ExecOptions,
   type ExecResult,
   type Health,
-  type LeftProcess,
   type ProcessInfo,
   type ProcessOptions,
   type ShellSession,
@@ -29,22 +28,14 @@ import { checkCommand, checkOptions, checkVariables } from "./checks.ts";
 import { parseExports } from "./exports.ts";
 import { createFiles } from "./files/files.ts";
 import type { WorkerFacts } from "./greeting.ts";
-import { ownedOrphans } from "./left-behind.ts";
 import { loginDifference, loginProblem } from "./login.ts";
 import { OutputStore } from "./outputs.ts";
 import type { ShellKind } from "./phrases.ts";
 import { isPlain } from "./plain.ts";
-import { endTree, findProcesses } from "./processes/process-tree.ts";
+import { endTree } from "./processes/process-tree.ts";
 import { createProcesses, type ShellProcesses } from "./processes/processes.ts";
-import { YieldedProcess } from "./processes/yielded.ts";
-import {
-  abortedResult,
-  type RunnerHost,
-  type RunOutcome,
-  type RunRequest,
-  runCommand,
-  type YieldedCommand,
-} from "./runner.ts";
+import { YieldedProcesses } from "./processes/yielded-processes.ts";
+import { abortedResult, type RunnerHost, type RunOutcome, type RunRequest, runCommand } from "./runner.ts";
 import { Session } from "./session.ts";
 import { Shells } from "./shells.ts";
 import { emptyState, type ShellState, toBytes } from "./state.ts";
@@ -52,15 +43,13 @@ import { Stop } from "./stop.ts";
 import { ResidentSystemShell } from "./system.ts";
 import { createTree } from "./tree/tree.ts";
 import { UNATTENDED_VARIABLES } from "./unattended.ts";
-import type { CallWorker } from "./worker.ts";
+import { WorkerProcesses } from "./worker-processes.ts";
 
 export interface ShellEnvironmentOptions extends CommonOptions {
   /** Shell that runs commands. @default bash where there is one, else sh */
   readonly shell?: ShellKind;
 }
 
-/** How often a set-aside shell's processes are looked for, growing to this, milliseconds. */
-const GONE_POLL_MAX_MS = 30_000;
 const ID = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/;
 
 /** An id for an environment that nobody named. */
@@ -85,7 +74,8 @@ class ShellEnvironment extends BaseEnvironment {
   readonly #outputStore: OutputStore;
   readonly #system: ResidentSystemShell;
   readonly #shellProcesses: ShellProcesses;
-  readonly #yielded = new Map<string, YieldedProcess>();
+  readonly #yielded: YieldedProcesses;
+  readonly #workerProcesses: WorkerProcesses;
   readonly #sessions = new Set<Session>();
   readonly #stopping = new AbortController();
   /** The same for calls. */
@@ -132,12 +122,13 @@ class ShellEnvironment extends BaseEnvironment {
       acquire: async (wanted) => (await this.#shells.acquire("system", wanted)).worker,
       release: (worker) => this.#shells.systems.release(worker),
       discard: (worker) => this.#shells.systems.discard(worker),
-      endCall: async (worker) => void (await this.#endTree(worker)),
+      endCall: async (worker) => void (await this.#workerProcesses.end(worker)),
       facts: () => this.#requireFacts(),
       environmentId: this.id,
       // What can only run a program to its end may tell its errors as text.
       hasTwoStreams: "openStream" in backend,
     });
+    this.#workerProcesses = new WorkerProcesses(this.#system, this.#shells, this.#stopping.signal);
     this.files = createFiles(this.#system, {
       workspace: () => this.workspace,
       protectedPaths: () => backend.protectedPaths?.() ?? [],
@@ -156,6 +147,14 @@ class ShellEnvironment extends BaseEnvironment {
         const state = session instanceof Session ? await session.state() : await this.#freshState();
         return { cwd: state.cwd, variables: state.variables };
       },
+    });
+    this.#yielded = new YieldedProcesses({
+      pool: this.#shells.users,
+      stopping: this.#stopping.signal,
+      outputs: this.#outputStore,
+      endTree: (worker) => this.#workerProcesses.end(worker),
+      signalTree: (worker, signal) => this.#workerProcesses.signal(worker, signal),
+      listening: (port) => this.#shellProcesses.listening(port),
     });
     this.processes = {
       start: (command: Command, processOptions?: ProcessOptions) =>
@@ -389,12 +388,15 @@ class ShellEnvironment extends BaseEnvironment {
       stops: [...request.stops, this.#callStop],
       home: this.#requireFacts().home,
     });
-    this.#running.add(running);
-    try {
-      return await running;
-    } finally {
-      this.#running.delete(running);
-    }
+    this.#waitFor(running);
+    return running;
+  }
+
+  /** Has `stop` wait for a command. */
+  #waitFor(command: Promise<unknown>): void {
+    this.#running.add(command);
+    const forget = () => void this.#running.delete(command);
+    command.then(forget, forget);
   }
 
   #makeHost(): RunnerHost {
@@ -406,100 +408,19 @@ class ShellEnvironment extends BaseEnvironment {
         return { worker, notes: [...this.#shells.takeNotes(), ...notes] };
       },
       keepNotes: (notes) => this.#shells.keepNotes(notes),
-      endTree: (worker) => this.#endTree(worker),
-      leftBehind: (worker, end) =>
-        this.#shells.afterRecovery(async () => {
-          const owned = await ownedOrphans(this.#system, worker, end);
-          return owned.length === 0 ? [] : this.#findTree(worker, owned);
-        }),
+      endTree: (worker) => this.#workerProcesses.end(worker),
+      leftBehind: (worker, end) => this.#workerProcesses.leftBehind(worker, end),
       takeNotes: () => this.#shells.takeNotes(),
-      gone: (worker) => this.#gone(worker),
-      adopt: (yielded) => this.#adopt(yielded),
+      gone: (worker) => this.#workerProcesses.gone(worker),
+      adopt: (yielded) => {
+        // Aborted with the environment like one in the foreground.
+        this.#waitFor(yielded.end);
+        return this.#yielded.adopt(yielded);
+      },
       explainExit: async (exitCode, startedAt) =>
         (await this.#backend.explainExit?.(exitCode, startedAt)) ?? null,
       refusalsSince: (startedAt) => this.#backend.refusalsSince?.(startedAt) ?? [],
     };
-  }
-
-  #endTree(worker: CallWorker): Promise<LeftProcess[]> {
-    return this.#shells.afterRecovery(() =>
-      endTree(this.#system, {
-        marker: worker.marker,
-        sinceTicks: worker.sinceTicks ?? null,
-        ...(worker.alive &&
-          worker.shellPid !== null && { exceptPids: [worker.shellPid], sincePid: worker.shellPid }),
-      }),
-    );
-  }
-
-  async #findTree(worker: CallWorker, pids: readonly number[] = []): Promise<readonly LeftProcess[]> {
-    const { shellPid } = worker;
-    return findProcesses(this.#system, {
-      marker: worker.marker,
-      pids,
-      sinceTicks: worker.sinceTicks ?? null,
-      ...(shellPid !== null && { exceptPids: [shellPid], ...(worker.alive && { sincePid: shellPid }) }),
-    });
-  }
-
-  /** Looks, more and more rarely, until nothing of the worker's is left. */
-  async #gone(worker: CallWorker): Promise<void> {
-    // Without a shell between its calls it has no stream that somebody could hold.
-    if (worker.shellPid === null) return;
-    const aborted = new Promise<void>((resolve) => {
-      this.#stopping.signal.addEventListener("abort", () => resolve(), { once: true });
-    });
-    for (
-      let pauseMs = 500;
-      !this.#stopping.signal.aborted && worker.alive;
-      pauseMs = Math.min(pauseMs * 2, GONE_POLL_MAX_MS)
-    ) {
-      const timer = Promise.withResolvers<void>();
-      const handle = setTimeout(timer.resolve, pauseMs);
-      handle.unref();
-      await Promise.race([timer.promise, aborted]);
-      clearTimeout(handle);
-      if (this.#stopping.signal.aborted) return;
-      try {
-        if ((await this.#findTree(worker)).length === 0) return;
-      } catch (error) {
-        // The place is gone, and what ran in it; a fault of ours is told by the next call that meets it.
-        if (error instanceof MoorageError) return;
-        throw error;
-      }
-    }
-  }
-
-  #adopt(yielded: YieldedCommand): string {
-    this.#forgetExpired();
-    const process = new YieldedProcess(yielded, {
-      outputs: this.#outputStore,
-      endTree: (worker) => this.#endTree(worker),
-      signalTree: async (worker, signal) => {
-        const pids = (await this.#findTree(worker)).map(({ pid }) => pid);
-        if (pids.length > 0) await this.#system.run(`kill -s ${signal} ${pids.join(" ")} 2>/dev/null; :`);
-      },
-      listening: (port) => this.#shellProcesses.listening(port),
-    });
-    this.#yielded.set(process.id, process);
-    // A yielded command is aborted with the environment like one in the foreground.
-    const done = yielded.end;
-    this.#running.add(done);
-    void done.then(() => this.#running.delete(done));
-    const endWithUs = async () => {
-      // Where it has not begun yet there is nothing to kill; what begins late is found by the end of the environment.
-      await process.kill(limits.killGraceMs).catch(() => undefined);
-      await this.#shells.users.discard(yielded.worker);
-    };
-    if (this.#stopping.signal.aborted) void endWithUs();
-    else this.#stopping.signal.addEventListener("abort", () => void endWithUs(), { once: true });
-    return process.id;
-  }
-
-  #forgetExpired(): void {
-    for (const [id, process] of this.#yielded) {
-      if (process.expiresAt !== null && process.expiresAt < Date.now()) this.#yielded.delete(id);
-    }
   }
 
   async #startProcess(command: Command, options: ProcessOptions = {}): Promise<EnvironmentProcess> {
@@ -515,19 +436,14 @@ class ShellEnvironment extends BaseEnvironment {
 
   async #listProcesses(): Promise<readonly ProcessInfo[]> {
     await this.start();
-    this.#forgetExpired();
-    const yielded = await Promise.all([...this.#yielded.values()].map((process) => process.info()));
+    const yielded = await this.#yielded.list();
     const all = [...yielded, ...(await this.#shellProcesses.list())];
     return all.sort((a, b) => a.startedAt.localeCompare(b.startedAt));
   }
 
   async #getProcess(id: string): Promise<EnvironmentProcess> {
     await this.start();
-    const found = [...this.#yielded.values()].filter(
-      (process) => process.id === id || (id.length >= 4 && process.id.startsWith(id)),
-    );
-    const [only] = found;
-    return only && found.length === 1 ? only : this.#shellProcesses.get(id);
+    return this.#yielded.get(id) ?? this.#shellProcesses.get(id);
   }
 }
 
