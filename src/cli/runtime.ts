@@ -68,8 +68,8 @@ export async function withMoorage(
 }
 
 /**
- * Copies the folder of `--sync` in before the work, and changes both ways during it where it lasts, and after it: also when the work failed or a
- * signal ended it, since what was done is then worth as much.
+ * Copies the folder of `--sync` in before the work, and changes both ways during it where it lasts, and after it: also
+ * when the work failed or a signal ended it, since what was done is then worth as much.
  */
 async function withSync(
   { sync, workspace }: ToolOptions,
@@ -81,7 +81,7 @@ async function withSync(
   if (workspace !== undefined) {
     throw badUsage("Both --workspace and --sync are given", "Use --sync where the folder cannot be mounted.");
   }
-  const { requireFolder, syncAlong, syncAround } = await import("./sync.ts");
+  const { requireFolder, syncAlong, syncAround } = await import("./mirror.ts");
   requireFolder(sync);
   const { moorage, start, view } = running;
   const [first, ...others] = moorage.environments;
