@@ -22,4 +22,4 @@ export function createVercelEnvironment(options: VercelOptions & ShellEnvironmen
 }
 
 export { checkVercel, listVercel, reapVercel } from "./reap.ts";
-export type { VercelCredentials, VercelEgress, VercelOptions } from "./settings.ts";
+export type { VercelCredentials, VercelOptions } from "./settings.ts";

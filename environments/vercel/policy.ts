@@ -2,8 +2,8 @@
 import { isIP } from "node:net";
 import type { NetworkPolicy } from "@vercel/sandbox";
 import { MoorageError } from "../../src/errors.ts";
+import type { EgressPolicy } from "../base.ts";
 import { compilePolicy } from "../egress/policy.ts";
-import type { VercelEgress } from "./settings.ts";
 
 /** A policy as it is sent: hosts, `*.` hosts and address ranges, each without a port. */
 export type SentPolicy =
@@ -19,7 +19,7 @@ export type SentPolicy =
  *
  * @throws {MoorageError} INVALID_SPEC for what is no rule; UNSUPPORTED for a rule that the API has no words for
  */
-export function toNetworkPolicy(egress: VercelEgress): SentPolicy {
+export function toNetworkPolicy(egress: EgressPolicy): SentPolicy {
   const { kind, allow, deny } = compilePolicy(egress);
   if (kind === "open") return "allow-all";
   const allowed = allow.map((rule) => readRule(rule, rule));

@@ -3,9 +3,6 @@ import { MoorageError } from "../../src/errors.ts";
 import type { EgressPolicy } from "../base.ts";
 import { toNetworkPolicy } from "./policy.ts";
 
-/** Outbound network: all of it, none, or what is listed: hosts, `*.` hosts and address ranges, without ports. */
-export type VercelEgress = EgressPolicy;
-
 export interface VercelCredentials {
   readonly token: string;
   readonly teamId: string;
@@ -19,7 +16,8 @@ export interface VercelOptions {
   readonly baseUrl?: string;
   /** @default VERCEL_TOKEN, VERCEL_TEAM_ID and VERCEL_PROJECT_ID of this process */
   readonly credentials?: VercelCredentials;
-  readonly egress?: VercelEgress;
+  /** The rules of an allow-list are hosts, `*.` hosts and address ranges, without ports. @default "open" */
+  readonly egress?: EgressPolicy;
   readonly runtime?: string;
   /** Life of a session between two prolongations, milliseconds. @default limits.vercelTimeoutMs */
   readonly sessionTimeoutMs?: number;
