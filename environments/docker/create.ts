@@ -7,21 +7,14 @@ import type Dockerode from "dockerode";
 import { type ErrorCode, isMoorageError, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import type { EnvironmentProgress } from "../base.ts";
-import { ownerLabel } from "../owner.ts";
 import type { DockerClient } from "./client.ts";
 import { DockerContainer, inspectContainer, removeContainer } from "./container.ts";
-import { LABELS } from "./labels.ts";
+import { type ContainerIdentity, LABELS, ownLabels } from "./labels.ts";
 import { type CheckedMount, checkMount, mountUser } from "./mount.ts";
 import { pullImage } from "./pull.ts";
 import { seccompObstacle, seccompProfile } from "./seccomp.ts";
 import type { DockerSettings } from "./settings.ts";
 import type { ContainerWatch } from "./watch.ts";
-
-/** What a container's labels and name say about whose it is. */
-export interface ContainerIdentity {
-  readonly environment: string;
-  readonly session: string;
-}
 
 export const DEFAULT_WORKSPACE = "/workspace";
 
@@ -181,11 +174,7 @@ function containerBody(
     Healthcheck: { Test: ["NONE"] },
     StopTimeout: limits.dockerStopGraceSeconds,
     Labels: {
-      [LABELS.owner]: ownerLabel(),
-      [LABELS.session]: identity.session,
-      [LABELS.environment]: identity.environment,
-      [LABELS.container]: name,
-      [LABELS.createdAt]: new Date().toISOString(),
+      ...ownLabels(name, identity),
       ...(settings.keep && { [LABELS.keep]: "true" }),
     },
     HostConfig: {

@@ -15,11 +15,10 @@ import { isMoorageError, MoorageError } from "../../src/errors.ts";
 import { limits } from "../../src/limits.ts";
 import { DOOR_PORT, DOOR_SOCKET, FORWARDING_DOOR } from "../egress/door.ts";
 import { hostProgram } from "../host-programs.ts";
-import { ownerLabel } from "../owner.ts";
 import type { DockerClient } from "./client.ts";
 import { type DockerContainer, removeContainer } from "./container.ts";
-import { type ContainerIdentity, isRootless } from "./create.ts";
-import { DOOR_ROLE, LABELS } from "./labels.ts";
+import { isRootless } from "./create.ts";
+import { type ContainerIdentity, DOOR_ROLE, LABELS, ownLabels } from "./labels.ts";
 
 /** Where the companion finds what is bound into it. */
 const PLACE = "/moorage-door";
@@ -78,11 +77,7 @@ export async function openDoor(
     WorkingDir: "/",
     Healthcheck: { Test: ["NONE"] },
     Labels: {
-      [LABELS.owner]: ownerLabel(),
-      [LABELS.session]: identity.session,
-      [LABELS.environment]: identity.environment,
-      [LABELS.container]: name,
-      [LABELS.createdAt]: new Date().toISOString(),
+      ...ownLabels(name, identity),
       [LABELS.role]: DOOR_ROLE,
     },
     HostConfig: {
