@@ -1,6 +1,4 @@
 /** Growth of memory while a command writes 1 GiB. Each is taken in a process of its own, so that nothing else grows. */
-import { fork } from "node:child_process";
-import { once } from "node:events";
 import {
   dockerEnvironment,
   dockerObstacle,
@@ -8,34 +6,27 @@ import {
   localEnvironment,
   temporaryFolder,
 } from "./environments.ts";
-import { amount, type Figure, type Measured, peakGrowth } from "./measure.ts";
+import { amountInChild, type Figure, peakGrowth } from "./measure.ts";
 
 const FLOOD_BYTES = 1024 ** 3;
 
 type Place = "local" | "docker";
 
 export const figures: readonly Figure[] = [
-  { name: "local-flood-memory", goal: 64, unit: "MiB", measure: () => inChild("local") },
+  {
+    name: "local-flood-memory",
+    goal: 64,
+    unit: "MiB",
+    measure: () => amountInChild(import.meta.filename, "local"),
+  },
   {
     name: "docker-flood-memory",
     goal: 64,
     unit: "MiB",
     obstacle: dockerObstacle,
-    measure: () => inChild("docker"),
+    measure: () => amountInChild(import.meta.filename, "docker"),
   },
 ];
-
-async function inChild(place: Place): Promise<Measured> {
-  const child = fork(import.meta.filename, [place], { stdio: ["ignore", "inherit", "inherit", "ipc"] });
-  let growth: number | null = null;
-  child.on("message", (message) => {
-    growth = Number(message);
-  });
-  const [exitCode] = await once(child, "close");
-  if (exitCode !== 0 || growth === null)
-    throw new Error(`The flooded process ended with exit code ${exitCode}`);
-  return amount(growth);
-}
 
 /** @returns MiB by which the resident memory grew at most */
 async function flood(place: Place): Promise<number> {

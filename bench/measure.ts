@@ -2,6 +2,8 @@
  * How a figure is taken. Both sides of a comparison run in turn in the same process and minute, so that a busy
  * machine slows them alike, and the value is a ratio of medians.
  */
+import { fork } from "node:child_process";
+import { once } from "node:events";
 
 /** What was measured. `ours` and `baseline` are in `unit`; an amount without a baseline has null. */
 export interface Measured {
@@ -54,6 +56,23 @@ export async function paired(ours: Side, baseline: Side, runs: number, warmups =
 /** An amount that has no other side: bytes, failures. */
 export function amount(value: number, runs = 1): Measured {
   return { value, ours: value, baseline: null, runs };
+}
+
+/**
+ * An amount that a process of its own takes, so that nothing of ours is counted with it. That process runs `file` with
+ * `word` as its argument, and sends the number.
+ */
+export async function amountInChild(file: string, word: string): Promise<Measured> {
+  const child = fork(file, [word], { stdio: ["ignore", "inherit", "inherit", "ipc"] });
+  let value: number | null = null;
+  child.on("message", (message) => {
+    value = Number(message);
+  });
+  const [exitCode] = await once(child, "close");
+  if (exitCode !== 0 || value === null) {
+    throw new Error(`The measured process ended with exit code ${exitCode}`);
+  }
+  return amount(value);
 }
 
 const SAMPLE_MS = 20;

@@ -1,13 +1,11 @@
 /** Growth of memory while ten thousand files and a huge one are mirrored and checkpointed, in a process of its own. */
-import { fork } from "node:child_process";
-import { once } from "node:events";
 import { mkdir, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createLocalEnvironment } from "../environments/local/index.ts";
 import { mirror } from "../environments/sync/mirror.ts";
 import { Checkpoints } from "../src/checkpoints/checkpoints.ts";
 import { expectEqual, temporaryFolder } from "./environments.ts";
-import { amount, type Figure, peakGrowth } from "./measure.ts";
+import { amountInChild, type Figure, peakGrowth } from "./measure.ts";
 import { FILES, makeTree, PER_FOLDER } from "./tree.ts";
 
 const HUGE_BYTES = 2 * 1024 ** 3;
@@ -17,19 +15,7 @@ export const figures: readonly Figure[] = [
     name: "tree-memory-10000-files-and-2-gib",
     goal: 200,
     unit: "MiB",
-    measure: async () => {
-      const child = fork(import.meta.filename, ["measure"], {
-        stdio: ["ignore", "inherit", "inherit", "ipc"],
-      });
-      let growth: number | null = null;
-      child.on("message", (message) => {
-        growth = Number(message);
-      });
-      const [exitCode] = await once(child, "close");
-      if (exitCode !== 0 || growth === null)
-        throw new Error(`The measured process ended with exit code ${exitCode}`);
-      return amount(growth);
-    },
+    measure: () => amountInChild(import.meta.filename, "measure"),
   },
 ];
 
