@@ -1,32 +1,18 @@
 /** The suite in sandboxes on this machine. */
-import { mkdtemp, readdir, readFile } from "node:fs/promises";
+import { mkdtemp, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { createBubblewrapEnvironment } from "../../environments/local/bubblewrap/index.ts";
 import { probeBubblewrap } from "../../environments/local/bubblewrap/probe.ts";
 import { type Conformance, describeEnvironment } from "./index.ts";
+import { leftovers } from "./leftovers.ts";
 import { temporaryRoot } from "./root.ts";
 
 const health = await probeBubblewrap();
 
-/** Processes that carry the environment's mark, and files that the sandbox left. */
-async function leftovers(mark: string, stateDir: string, workspace: string): Promise<string[]> {
-  const processes = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
-  const marked = await Promise.all(
-    processes.map(async (pid) => {
-      const environ = await readFile(`/proc/${pid}/environ`, "utf8").catch(() => "gone, or not ours");
-      return environ.includes(mark) ? [`process ${pid}`] : [];
-    }),
-  );
-  const files = await readdir(stateDir, { recursive: true, withFileTypes: true });
-  const records = files.filter(
-    (file) => !file.isDirectory() && file.parentPath !== join(stateDir, "outputs"),
-  );
-  const held = (await readdir(workspace)).filter((name) => name.startsWith("."));
-  return [
-    ...marked.flat(),
-    ...records.map(({ name }) => `file ${name}`),
-    ...held.map((name) => `held ${name}`),
-  ];
+/** Folders that hold a place in the workspace for what is protected. */
+async function heldPlaces(workspace: string): Promise<string[]> {
+  const names = (await readdir(workspace)).filter((name) => name.startsWith("."));
+  return names.map((name) => `held ${name}`);
 }
 
 export interface BubblewrapPlace {
@@ -75,7 +61,7 @@ export function describeBubblewrap({ name, shell, egress, areas }: BubblewrapPla
       leftovers: async ({ id }) => {
         const facts = made.get(id);
         if (!facts) throw new Error(`No environment ${id} was made here`);
-        return leftovers(facts.mark, facts.stateDir, facts.workspace);
+        return [...(await leftovers(facts.mark, facts.stateDir)), ...(await heldPlaces(facts.workspace))];
       },
     },
   });

@@ -1,26 +1,10 @@
 /** The suite on this machine, by one of its shells: a file for each, so that they run side by side. */
-import { mkdtemp, readdir, readFile } from "node:fs/promises";
+import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import { createLocalEnvironment } from "../../environments/local/index.ts";
 import { type Area, describeEnvironment } from "./index.ts";
+import { leftovers } from "./leftovers.ts";
 import { temporaryRoot } from "./root.ts";
-
-/** Processes that carry the environment's mark, and files that its records and outputs left. */
-async function leftovers(mark: string, stateDir: string): Promise<string[]> {
-  const processes = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
-  const marked = await Promise.all(
-    processes.map(async (pid) => {
-      const environ = await readFile(`/proc/${pid}/environ`, "utf8").catch(() => "gone, or not ours");
-      return environ.includes(mark) ? [`process ${pid}`] : [];
-    }),
-  );
-  const files = await readdir(stateDir, { recursive: true, withFileTypes: true });
-  // Full outputs are kept for later reading, as the contract says.
-  const records = files.filter(
-    (file) => !file.isDirectory() && file.parentPath !== join(stateDir, "outputs"),
-  );
-  return [...marked.flat(), ...records.map(({ name }) => `file ${name}`)];
-}
 
 /** Registers the suite, or a part of it, for one shell of this machine. */
 export function describeLocal(shell: "bash" | "sh", areas?: readonly Area[]): void {

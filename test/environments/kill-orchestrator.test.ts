@@ -1,27 +1,22 @@
 /** What is left of an environment whose orchestrator was killed, and who cleans it up. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, it } from "vitest";
 import { createLocalEnvironment } from "../../environments/local/index.ts";
+import { carriers, commandLine } from "../carriers.ts";
 
 const ORCHESTRATOR = fileURLToPath(new URL("fixtures/orchestrator.ts", import.meta.url));
 const root = await mkdtemp(join(tmpdir(), "moorage-orphans-"));
 afterAll(() => rm(root, { recursive: true, force: true }));
 
-/** Command lines of the processes that carry the mark in their initial environ. */
-async function carriers(mark: string): Promise<readonly string[]> {
-  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
-  const found = pids.map(async (pid) => {
-    const environ = await readFile(`/proc/${pid}/environ`, "utf8").catch(() => "it has ended");
-    if (!environ.includes(`ORPHAN_MARK=${mark}`)) return [];
-    return [(await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")).replaceAll("\0", " ")];
-  });
-  return (await Promise.all(found)).flat();
+/** Command lines of the processes that carry the mark. */
+async function marked(mark: string): Promise<readonly string[]> {
+  return Promise.all((await carriers(`ORPHAN_MARK=${mark}`)).map(commandLine));
 }
 
 /** Starts an orchestrator, and resolves once its command runs. Disposed, it is killed if it still lives. */
@@ -47,7 +42,7 @@ async function orchestrator(stateDir: string, id: string) {
 async function emptied(mark: string, deadlineMs: number): Promise<readonly string[]> {
   const deadline = performance.now() + deadlineMs;
   for (;;) {
-    const left = await carriers(mark);
+    const left = await marked(mark);
     if (left.length === 0 || performance.now() > deadline) return left;
     await delay(50);
   }
@@ -57,7 +52,7 @@ describe("an orchestrator that is killed in the middle of a command", { timeout:
   it("leaves nothing behind after the next start (SH-42)", async () => {
     const stateDir = await mkdtemp(join(root, "state-"));
     await using killed = await orchestrator(stateDir, "killed");
-    expect((await carriers(stateDir)).length).toBeGreaterThan(5);
+    expect((await marked(stateDir)).length).toBeGreaterThan(5);
     await killed.kill();
     await using next = createLocalEnvironment({ stateDir, workspace: killed.workspace });
     await next.start();
@@ -69,13 +64,13 @@ describe("an orchestrator that is killed in the middle of a command", { timeout:
   it("loses nothing of another orchestrator that lives", { tags: ["slow"] }, async () => {
     const stateDir = await mkdtemp(join(root, "state-"));
     await using live = await orchestrator(stateDir, "live");
-    const before = (await carriers(stateDir)).length;
+    const before = (await marked(stateDir)).length;
     {
       await using next = createLocalEnvironment({ stateDir, workspace: live.workspace });
       await next.start();
       expect((await next.exec("echo on")).output).toBe("on\n");
     }
-    expect((await carriers(stateDir)).length).toBe(before);
+    expect((await marked(stateDir)).length).toBe(before);
     await live.kill();
     await using last = createLocalEnvironment({ stateDir, workspace: live.workspace });
     await last.start();
@@ -95,7 +90,7 @@ describe("an orchestrator that is killed and begins again under the same id", ()
       const process = await next.processes.get(found?.id ?? "");
       expect((await process.wait({ timeoutMs: 100 })).reason).toBe("timeout");
       // Of all that the earlier orchestrator ran, its shell and its two programs are left.
-      expect(await carriers(stateDir)).toHaveLength(3);
+      expect(await marked(stateDir)).toHaveLength(3);
     }
     expect(await emptied(stateDir, 10_000)).toEqual([]);
   });

@@ -3,7 +3,7 @@
  * command prints a sequence that describes itself, so that a lost, mixed, moved or late byte is found.
  */
 import { createHash } from "node:crypto";
-import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -11,6 +11,7 @@ import { afterAll, describe, expect, it } from "vitest";
 import type { BaseEnvironment, ExecResult, ShellSession } from "../../environments/base.ts";
 import { createLocalEnvironment } from "../../environments/local/index.ts";
 import { PIPES_AHEAD } from "../../environments/local/pipes.ts";
+import { carriers, commandLine } from "../carriers.ts";
 import { until } from "../conformance/support.ts";
 
 const SEED = Number(process.env.MOORAGE_TEST_SEED ?? 20_261_130);
@@ -185,17 +186,6 @@ async function drive(driver: Driver): Promise<void> {
   }
 }
 
-async function carriers(mark: string): Promise<readonly string[]> {
-  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
-  const found = pids.map(async (pid) => {
-    const environ = await readFile(`/proc/${pid}/environ`, "utf8").catch(() => "it has ended");
-    return environ.includes(mark)
-      ? [`${pid} ${await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")}`]
-      : [];
-  });
-  return (await Promise.all(found)).flat();
-}
-
 async function openDescriptors(): Promise<number> {
   return (await readdir("/proc/self/fd")).length;
 }
@@ -220,7 +210,7 @@ describe.each(["bash", "sh"] as const)("sessions of %s at random", (shell) => {
         }),
       );
     }
-    expect(await carriers(stateDir)).toEqual([]);
+    expect(await Promise.all((await carriers(stateDir)).map(commandLine))).toEqual([]);
     // A closed socket gives its descriptor back a little later, and pipes for the next shells may lie ready.
     const tolerated = 5 + 2 * PIPES_AHEAD;
     await until(

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { PassThrough, Transform } from "node:stream";
 import { describe, expect, it, vi } from "vitest";
@@ -12,6 +12,7 @@ import { emptyState, type ShellState } from "../../../environments/shell/state.t
 import type { ShellStream } from "../../../environments/shell/stream.ts";
 import type { CallEnd } from "../../../environments/shell/worker.ts";
 import { limits } from "../../../src/limits.ts";
+import { carriers } from "../../carriers.ts";
 import { token, until } from "../../conformance/support.ts";
 import { createSpawnSystemShell } from "./spawn-system-shell.ts";
 
@@ -118,16 +119,6 @@ async function runOurs({ worker }: Rig, script: string) {
     },
   });
   return { end, said };
-}
-
-/** Processes whose initial variables hold the word. */
-async function carriers(word: string): Promise<readonly number[]> {
-  const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
-  const found = pids.map(async (pid) => {
-    const environ = await readFile(`/proc/${pid}/environ`, "utf8").catch(() => "it has ended");
-    return environ.includes(word) ? [Number(pid)] : [];
-  });
-  return (await Promise.all(found)).flat();
 }
 
 describe.each(["bash", "sh"] as const)("a worker of %s", (shell) => {
