@@ -5,15 +5,25 @@ import { expect, it } from "vitest";
 import { attachDocker } from "../../src/testing.ts";
 import { BUSYBOX_IMAGE, describeWithEngine, WORKBENCH_IMAGE } from "../host/images.ts";
 import { connect } from "./mcp-client.ts";
+import { moor } from "./moor.ts";
 import { codeOf, moorWords } from "./readme.ts";
 
+/** The image of a line needs a registry; the README names this one for where there is none. */
+function withoutRegistry(words: readonly string[]): readonly string[] {
+  return words.map((word) => word.replace("docker:node:24", `docker:${WORKBENCH_IMAGE}`));
+}
+
 describeWithEngine("the README", () => {
+  it("has a first call that runs a command in a container", async () => {
+    const { exitCode, stdout } = await moor(withoutRegistry(moorWords("exec -e docker:")));
+    expect({ exitCode, stdout }).toEqual({
+      exitCode: 0,
+      stdout: expect.stringMatching(/^v\d+\.\d+\.\d+\n$/),
+    });
+  });
+
   it("has one line that runs an agent's tools in a container, on this folder", async () => {
-    // The image of the line needs a registry; the README names this one for where there is none.
-    const words = moorWords("mcp -e docker:").map((word) =>
-      word.replace("docker:node:24", `docker:${WORKBENCH_IMAGE}`),
-    );
-    const { client, workspace } = await connect({ line: words });
+    const { client, workspace } = await connect({ line: withoutRegistry(moorWords("mcp -e docker:")) });
     await client.callTool({ name: "write_file", arguments: { path: "made.txt", content: "inside\n" } });
     expect(readFileSync(join(workspace, "made.txt"), "utf8")).toBe("inside\n");
     const result = await client.callTool({
