@@ -388,15 +388,12 @@ class ShellEnvironment extends BaseEnvironment {
       stops: [...request.stops, this.#callStop],
       home: this.#requireFacts().home,
     });
-    this.#waitFor(running);
-    return running;
-  }
-
-  /** Has `stop` wait for a command. */
-  #waitFor(command: Promise<unknown>): void {
-    this.#running.add(command);
-    const forget = () => void this.#running.delete(command);
-    command.then(forget, forget);
+    this.#running.add(running);
+    try {
+      return await running;
+    } finally {
+      this.#running.delete(running);
+    }
   }
 
   #makeHost(): RunnerHost {
@@ -414,7 +411,8 @@ class ShellEnvironment extends BaseEnvironment {
       gone: (worker) => this.#workerProcesses.gone(worker),
       adopt: (yielded) => {
         // Aborted with the environment like one in the foreground.
-        this.#waitFor(yielded.end);
+        this.#running.add(yielded.end);
+        void yielded.end.then(() => this.#running.delete(yielded.end));
         return this.#yielded.adopt(yielded);
       },
       explainExit: async (exitCode, startedAt) =>

@@ -93,24 +93,31 @@ export function createSplitters(nonce: string): Splitters {
   return { stdout: new FrameSplitter(nonce), stderr: new FrameSplitter(nonce) };
 }
 
+/** Who takes what the streams of a call bring. */
+export interface FrameTaker {
+  onFrame(stream: keyof Splitters, frame: Frame): void;
+  /** @returns a promise that holds the stream back */
+  onBytes(stream: keyof Splitters, bytes: Buffer): void | Promise<void>;
+}
+
 /**
  * Hands on what a chunk brings, in its order.
  *
  * @returns when all bytes are taken, where somebody takes time for them
  */
 export function handOn(
-  splitter: FrameSplitter,
+  splitters: Splitters,
+  stream: keyof Splitters,
   chunk: Buffer,
-  onFrame: (frame: Frame) => void,
-  onBytes: (bytes: Buffer) => void | Promise<void>,
+  taker: FrameTaker,
 ): void | Promise<void> {
   let held: Promise<void> | undefined;
-  for (const part of splitter.push(chunk)) {
+  for (const part of splitters[stream].push(chunk)) {
     if (!Buffer.isBuffer(part)) {
-      onFrame(part);
+      taker.onFrame(stream, part);
       continue;
     }
-    const promise = onBytes(part);
+    const promise = taker.onBytes(stream, part);
     if (promise) held = held ? Promise.all([held, promise]).then(() => undefined) : promise;
   }
   return held;

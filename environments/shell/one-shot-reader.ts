@@ -1,5 +1,5 @@
 /** Takes the outputs of a shell of one call apart: the command's bytes go on, what frames tell is kept. */
-import { createSplitters, type Frame, handOn, type Splitters } from "./frames.ts";
+import { createSplitters, type Frame, type FrameTaker, handOn, type Splitters } from "./frames.ts";
 import { pidList } from "./greeting.ts";
 import { FRAME } from "./phrases.ts";
 import type { CallRequest } from "./worker.ts";
@@ -19,7 +19,7 @@ export interface OneShotReaderOptions {
   readonly onEnd: () => void;
 }
 
-export class OneShotReader {
+export class OneShotReader implements FrameTaker {
   dump: string | null = null;
   restored = false;
   workdirProblem: "missing" | "kernel" | null = null;
@@ -64,23 +64,18 @@ export class OneShotReader {
 
   take(stream: "stdout" | "stderr", chunk: Buffer): void | Promise<void> {
     const bytes = stream === "stdout" ? this.#decode(chunk) : chunk;
-    return handOn(
-      this.#splitters[stream],
-      bytes,
-      (frame) => this.#onFrame(stream, frame),
-      (part) => this.#give(stream, part),
-    );
+    return handOn(this.#splitters, stream, bytes, this);
   }
 
   /** Hands on what was held back as the start of a frame, when nothing follows. */
   flush(): void {
     for (const stream of ["stdout", "stderr"] as const) {
       const rest = this.#splitters[stream].flush();
-      if (rest.length > 0) void this.#give(stream, rest);
+      if (rest.length > 0) void this.onBytes(stream, rest);
     }
   }
 
-  #give(stream: "stdout" | "stderr", bytes: Buffer): void | Promise<void> {
+  onBytes(stream: "stdout" | "stderr", bytes: Buffer): void | Promise<void> {
     if (this.#open.has(stream) && (stream === "stdout" || this.#separate)) return this.#onData(stream, bytes);
   }
 
@@ -94,7 +89,7 @@ export class OneShotReader {
     return Buffer.concat(pieces.map((piece) => Buffer.from(piece, "base64")));
   }
 
-  #onFrame(stream: "stdout" | "stderr", { kind, fields }: Frame): void {
+  onFrame(stream: "stdout" | "stderr", { kind, fields }: Frame): void {
     const [first = "", second = "", orphans = "", holders = "", before] = fields;
     if (kind === FRAME.begun) this.restored = true;
     else if (kind === FRAME.workdir) this.workdirProblem = first === "kernel" ? "kernel" : "missing";

@@ -1,5 +1,5 @@
 /** Takes apart what a resident shell's two streams bring of one call: the command's bytes go on, what frames tell is kept. */
-import { type Frame, handOn, type Splitters } from "./frames.ts";
+import { type Frame, type FrameTaker, handOn, type Splitters } from "./frames.ts";
 import { pidList } from "./greeting.ts";
 import { FRAME } from "./phrases.ts";
 import { droppedScript } from "./ready.ts";
@@ -23,7 +23,7 @@ export interface ResidentReaderOptions extends Pick<CallRequest, "stdin" | "onDa
   readonly onEnd: () => void;
 }
 
-export class ResidentReader {
+export class ResidentReader implements FrameTaker {
   /** The state after the call, as text; null when none was told. */
   dump: string | null = null;
   /** What the session keeps was brought back. */
@@ -60,27 +60,22 @@ export class ResidentReader {
 
   /** @returns a promise that holds the stream back, where whoever takes the command's bytes gave one */
   push(stream: StreamName, chunk: Buffer): void | Promise<void> {
-    return handOn(
-      this.#options.splitters[stream],
-      chunk,
-      (frame) => this.#onFrame(stream, frame),
-      (bytes) => this.#onBytes(stream, bytes),
-    );
+    return handOn(this.#options.splitters, stream, chunk, this);
   }
 
   /** Hands on what was held back as the start of a frame, when nothing follows. */
   flush(): void {
     for (const stream of ["stdout", "stderr"] as const) {
       const rest = this.#options.splitters[stream].flush();
-      if (rest.length > 0) void this.#onBytes(stream, rest);
+      if (rest.length > 0) void this.onBytes(stream, rest);
     }
   }
 
-  #onBytes(stream: StreamName, bytes: Buffer): void | Promise<void> {
+  onBytes(stream: StreamName, bytes: Buffer): void | Promise<void> {
     if (this.#begun.has(stream) && this.#open.has(stream)) return this.#options.onData(stream, bytes);
   }
 
-  #onFrame(stream: StreamName, { kind, fields }: Frame): void {
+  onFrame(stream: StreamName, { kind, fields }: Frame): void {
     const { nonce, secret, text, stdin, write, onExitCode } = this.#options;
     const [first = "", exitCode = "", orphans = ""] = fields;
     if (kind === FRAME.ready) {
