@@ -330,7 +330,10 @@ export type FileChange =
  */
 export interface EnvironmentFiles {
   readFile(path: string, options?: ReadOptions): Promise<FileContent>;
-  /** Reads lines without loading the file, of any size; one of more than 256 MiB that begins as a binary is FILE_BINARY. */
+  /**
+   * Reads lines without loading the file, of any size; one of more than 256 MiB that begins as a binary is
+   * FILE_BINARY.
+   */
   readLines(path: string, options?: LinesOptions): Promise<FileLines>;
   /**
    * Replaces the whole content in one step seen by others: temporary file beside it, rename. Follows a link to
@@ -464,7 +467,10 @@ export interface TreeOutcome {
 
 /** Replaces parts of a folder: contents are staged, then everything is put in place by rename. */
 export interface TreeWriter {
-  /** Nothing shows in the folder before `finish`. Files come one after the other, each when there is no promise to wait for. */
+  /**
+   * Nothing shows in the folder before `finish`. Files come one after the other, each when there is no promise to
+   * wait for.
+   */
   stage(
     file: {
       readonly path: string;
@@ -566,7 +572,10 @@ export type EgressPolicy =
   | "none"
   | { readonly allow: readonly string[]; readonly deny?: readonly string[] };
 
-/** A credential that the environment never holds. It is put into requests that the proxy reads, those of plain HTTP, since TLS is not opened. The value is never logged. */
+/**
+ * A credential that the environment never holds. It is put into requests that the proxy reads, those of plain HTTP,
+ * since TLS is not opened. The value is never logged.
+ */
 export interface EgressCredential {
   /** A rule, as in an allow-list. */
   readonly host: string;

@@ -13,7 +13,10 @@ import { ownerLabel } from "./owner.ts";
 
 /** The records of one backend. */
 export interface Records<Schema extends z.ZodObject> {
-  /** Writes a record whole or not at all; its owner is the present process. @throws {MoorageError} STORAGE_FULL, INTERNAL */
+  /**
+   * Writes a record whole or not at all; its owner is the present process.
+   * @throws {MoorageError} STORAGE_FULL, INTERNAL
+   */
   write(stateDir: string, record: Omit<z.input<Schema>, "owner"> & { readonly id: string }): Promise<void>;
   remove(stateDir: string, id: string): Promise<void>;
   /** All records; one that cannot be read is no record. */

@@ -1,4 +1,7 @@
-/** Makes environments of what the caller and the configuration say: the specification, the policy beside it, variables. */
+/**
+ * Makes environments of what the caller and the configuration say: the specification, the policy beside it,
+ * variables.
+ */
 import { resolve } from "node:path";
 import { createEnvironment } from "../environments/backends.ts";
 import { BaseEnvironment, type CommonOptions } from "../environments/base.ts";

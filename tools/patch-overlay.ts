@@ -1,4 +1,7 @@
-/** The files as a patch will leave them: every operation is tried here, on what those before it made, before any is written. */
+/**
+ * The files as a patch will leave them: every operation is tried here, on what those before it made, before any is
+ * written.
+ */
 import { posix } from "node:path";
 import type { EnvironmentFiles, FileChange } from "../environments/base.ts";
 import { isMoorageError, MoorageError } from "../src/errors.ts";

@@ -20,7 +20,8 @@ export function markerEnv(session: string): Record<string, string> {
 }
 
 /**
- * @throws {MoorageError} UNSAFE_ENVIRONMENT, CONTAINER_MISSING when there is none or it does not run, CONTAINER_PAUSED, SHELL_MISSING, DOCKER_*
+ * @throws {MoorageError} UNSAFE_ENVIRONMENT, CONTAINER_MISSING when there is none or it does not run, CONTAINER_PAUSED,
+ * SHELL_MISSING, DOCKER_*
  */
 export async function attachContainer(
   client: DockerClient,

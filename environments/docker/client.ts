@@ -83,7 +83,10 @@ export class DockerClient {
     }
   }
 
-  /** The engine's own client, for what is no work in a container: images. @throws {MoorageError} DOCKER_CONTEXT_INVALID */
+  /**
+   * The engine's own client, for what is no work in a container: images.
+   * @throws {MoorageError} DOCKER_CONTEXT_INVALID
+   */
   dockerode(action: string): Promise<Dockerode> {
     return this.#load(this.endpoint, action);
   }

@@ -5,7 +5,10 @@
  *
  * Otherwise it allows what an engine's own filter allows to a container with the few capabilities that ours have.
  */
-/** Allowed whatever their arguments: all of Linux but what needs powers that no container of ours has, or gives new ones. */
+/**
+ * Allowed whatever their arguments: all of Linux but what needs powers that no container of ours has, or gives new
+ * ones.
+ */
 const ALLOWED = `
   _llseek _newselect accept accept4 access adjtimex alarm arch_prctl arm_fadvise64_64 arm_sync_file_range bind
   breakpoint brk cacheflush cachestat capget capset chdir chmod chown chown32 clock_adjtime clock_adjtime64

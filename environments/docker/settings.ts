@@ -38,7 +38,10 @@ export interface DockerOptions {
   readonly pull?: "missing" | "never";
   /** Makes the container's own root read-only; the workspace, /tmp, /var/tmp and /run stay writable. @default false */
   readonly readOnly?: boolean;
-  /** `none` and allow-lists give the container no network at all; an allow-list also a door to a proxy. @default "open" */
+  /**
+   * `none` and allow-lists give the container no network at all; an allow-list also a door to a proxy.
+   * @default "open"
+   */
   readonly egress?: EgressPolicy;
   /** Put into requests by the proxy of an allow-list. */
   readonly credentials?: readonly EgressCredential[];

@@ -12,7 +12,10 @@ export interface TunnelServer {
   readonly flow: Flow;
 }
 
-/** Ends both when either breaks, and when neither moves for `limits.egressIdleMs`. @returns to be called when one moves */
+/**
+ * Ends both when either breaks, and when neither moves for `limits.egressIdleMs`.
+ * @returns to be called when one moves
+ */
 function watch(client: Socket, server: Socket): () => void {
   const end = () => {
     clearTimeout(timer);

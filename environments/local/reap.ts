@@ -16,7 +16,10 @@ export interface ReapedEnvironment {
 
 const POLL_MS = 20;
 
-/** Processes whose variables at their start hold one of `texts`, but not `spared`. Unreadable ones belong to somebody else. */
+/**
+ * Processes whose variables at their start hold one of `texts`, but not `spared`. Unreadable ones belong to somebody
+ * else.
+ */
 async function findMarked(texts: readonly string[], spared: string | null): Promise<number[]> {
   const found: number[] = [];
   for (const name of await readdir("/proc")) {

@@ -34,9 +34,15 @@ export interface PlaceBackend {
   readonly sharedFolder?: string | null;
   /** Defences that the place lacks, for people. @default none */
   readonly warnings?: readonly string[];
-  /** Whether `stop` without `keep` takes everything inside with it, so that nothing need be ended first. @default false */
+  /**
+   * Whether `stop` without `keep` takes everything inside with it, so that nothing need be ended first.
+   * @default false
+   */
   readonly disposable?: boolean;
-  /** PATH and other variables come from a login shell, taken once; false where the backend's own are final. @default true */
+  /**
+   * PATH and other variables come from a login shell, taken once; false where the backend's own are final.
+   * @default true
+   */
   readonly readsLogin?: boolean;
 
   /** Brings the place up. Called once at a time; again after `stop` or a failure. */

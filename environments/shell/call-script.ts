@@ -18,7 +18,10 @@ export interface CallScript extends Ends {
   readonly separate: boolean;
   /** Whether the state after the command is wanted. */
   readonly dump: boolean;
-  /** Whether the line is known to be of sound grammar, as our own are: it is then read once instead of twice. @default false */
+  /**
+   * Whether the line is known to be of sound grammar, as our own are: it is then read once instead of twice.
+   * @default false
+   */
   readonly sound?: boolean;
   /** The subshell of `readyScript` that the text is for, in bash. @default none */
   readonly ready?: Readied | null;

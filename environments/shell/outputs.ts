@@ -9,7 +9,10 @@ import type { EnvironmentOutputs, LogSlice } from "../base.ts";
 
 /** A flood waits for the disk while it has so much to write, bytes. */
 const WRITE_AHEAD_BYTES = 1_048_576;
-/** What comes fast is written in pieces of this size: each write is a thread's turn, and wakes us when it is done, bytes. */
+/**
+ * What comes fast is written in pieces of this size: each write is a thread's turn, and wakes us when it is done,
+ * bytes.
+ */
 const WRITE_BYTES = 262_144;
 /** What comes slowly can be read after so long, milliseconds. */
 const WRITE_AFTER_MS = 5;

@@ -96,12 +96,18 @@ export function childrenScript(pid: string): string {
   return `__moor_k= __moor_l= __moor_i=0; read -r __moor_k <${list}; read -r __moor_l <${list}; __moor_a="$__moor_a$__moor_k "; ${untilWhole(list)}`;
 }
 
-/** Reads a list whose last answers are in `__moor_k` and `__moor_l` until two of them agree; each is added to `__moor_a`. */
+/**
+ * Reads a list whose last answers are in `__moor_k` and `__moor_l` until two of them agree; each is added to
+ * `__moor_a`.
+ */
 export function untilWhole(list: string): string {
   return `while [ "$__moor_k" != "$__moor_l" ] && [ "$__moor_i" -lt 20 ]; do __moor_a="$__moor_a$__moor_l " __moor_k=$__moor_l __moor_l= __moor_i=$((__moor_i + 1)); read -r __moor_l <${list}; done`;
 }
 
-/** For what follows a command in a shell that ends with it: shorter names are read sooner, and nobody's are in the way. */
+/**
+ * For what follows a command in a shell that ends with it: shorter names are read sooner, and nobody's are in the
+ * way.
+ */
 export function shortNames(script: string): string {
   return script.replaceAll("__moor_", "");
 }

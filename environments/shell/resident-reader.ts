@@ -1,4 +1,7 @@
-/** Takes apart what a resident shell's two streams bring of one call: the command's bytes go on, what frames tell is kept. */
+/**
+ * Takes apart what a resident shell's two streams bring of one call: the command's bytes go on, what frames tell is
+ * kept.
+ */
 import { type Frame, type FrameTaker, handOn, type Splitters } from "./frames.ts";
 import { pidList } from "./greeting.ts";
 import { FRAME } from "./phrases.ts";

@@ -36,7 +36,10 @@ interface Ready {
   readonly waits: Set<"stdout" | "stderr">;
 }
 
-/** How a call ends whose text nobody was left to run: the subshell that waited for it, or for another, was ended before. */
+/**
+ * How a call ends whose text nobody was left to run: the subshell that waited for it, or for another, was ended
+ * before.
+ */
 const MISSED = {
   kind: "lost",
   exitCode: null,

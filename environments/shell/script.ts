@@ -46,7 +46,10 @@ export function wire(shell: ShellKind, text: string): string {
   return shell === "bash" ? `${text.length}\n${text}` : `${text}\n`;
 }
 
-/** Follows what another process than the resident shell reads from its stream: a standard input, a text by `wireReady`. */
+/**
+ * Follows what another process than the resident shell reads from its stream: a standard input, a text by
+ * `wireReady`.
+ */
 export function afterwards(nonce: string): string {
   return `${nonce}\n`;
 }
@@ -94,7 +97,10 @@ exec 9>&-
 /** They make a shell read files or change its grammar, so none of ours is started with them. */
 export const STARTUP_VARIABLES: readonly string[] = ["BASH_ENV", "ENV", "POSIXLY_CORRECT"];
 
-/** `bootArgv` where bash is known to be there and no variable of `STARTUP_VARIABLES` is set: one program instead of two. */
+/**
+ * `bootArgv` where bash is known to be there and no variable of `STARTUP_VARIABLES` is set: one program instead of
+ * two.
+ */
 export const BASH_BOOT_ARGV: readonly string[] = ["bash", "--noprofile", "--norc", "-c", BASH_LOOP];
 
 /**
@@ -238,9 +244,15 @@ interface Ending {
   readonly calm: string;
   /** See `dumpScript`. */
   readonly dump: string;
-  /** Whether the command may have made its bash a restricted one, which redirects no output: the dump is then written to stdout. */
+  /**
+   * Whether the command may have made its bash a restricted one, which redirects no output: the dump is then written
+   * to stdout.
+   */
   readonly restricts: boolean;
-  /** Whether the command may list traps, and is then not shown ours: its state is kept only if it does not end in an `exit`. */
+  /**
+   * Whether the command may list traps, and is then not shown ours: its state is kept only if it does not end in an
+   * `exit`.
+   */
   readonly listsTraps: boolean;
 }
 

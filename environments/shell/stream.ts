@@ -43,7 +43,10 @@ export interface ShellStream {
   /** Raw bytes; must honour pause and back pressure. */
   readonly stdout: Readable;
   readonly stderr: Readable;
-  /** Settles once, when the program has ended or the connection broke, also while children hold the outputs. Never rejects. */
+  /**
+   * Settles once, when the program has ended or the connection broke, also while children hold the outputs. Never
+   * rejects.
+   */
   readonly ended: Promise<StreamEnd>;
   /** Closes the streams and, where the backend can, ends the program. Idempotent, never throws. */
   close(): Promise<void>;
@@ -56,14 +59,20 @@ export interface SystemRunOptions {
   readonly onStdout?: (chunk: Buffer) => void | Promise<void>;
   /** The same of stderr, only where `hasTwoStreams`. */
   readonly onStderr?: (chunk: Buffer) => void | Promise<void>;
-  /** Whether each piece of stdout is wanted when it is written: some backends send it faster at the end. @default false */
+  /**
+   * Whether each piece of stdout is wanted when it is written: some backends send it faster at the end.
+   * @default false
+   */
   readonly live?: boolean;
   /**
    * Whether it runs again, on another shell, when its own was lost in its middle: to do twice what it does is no more than
    * to do it once. Output that `onStdout` has taken cannot be taken back, and then it does not. @default false
    */
   readonly repeatable?: boolean;
-  /** Whether it is known to leave no process in the background of its shell: its end is then told sooner. @default false */
+  /**
+   * Whether it is known to leave no process in the background of its shell: its end is then told sooner.
+   * @default false
+   */
   readonly plain?: boolean;
   /** @default limits.fileOpTimeoutMs */
   readonly timeoutMs?: number;

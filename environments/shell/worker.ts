@@ -18,7 +18,10 @@ export interface CallWorker {
   readonly marker: string;
   /** Does ahead what the next call would wait for; to be called while nobody waits. @default there is nothing to do */
   prepare?(): void;
-  /** How long ago `prepare` was called for the next call, milliseconds; 0 when it is still to be. @default there is nothing to do */
+  /**
+   * How long ago `prepare` was called for the next call, milliseconds; 0 when it is still to be.
+   * @default there is nothing to do
+   */
   readonly preparedForMs?: number;
   /** Never rejects for what the command or the connection does: the end tells. */
   run(request: CallRequest): Promise<CallEnd>;
@@ -37,7 +40,10 @@ export type CallRequest = Omit<
 };
 
 export interface CallEnd {
-  /** `ended`: the command ended and the worker is fine. `died`: the worker's program ended. `lost`: the connection broke. */
+  /**
+   * `ended`: the command ended and the worker is fine. `died`: the worker's program ended. `lost`: the connection
+   * broke.
+   */
   readonly kind: "ended" | "died" | "lost";
   readonly exitCode: number | null;
   readonly signal: string | null;

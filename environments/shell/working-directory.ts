@@ -1,4 +1,7 @@
-/** The folder that a command runs in: as it is asked for, why it cannot be entered, and where the command left its shell. */
+/**
+ * The folder that a command runs in: as it is asked for, why it cannot be entered, and where the command left its
+ * shell.
+ */
 import { isAbsolute, normalize } from "node:path/posix";
 import { MoorageError } from "../../src/errors.ts";
 import { folderOf } from "./exports.ts";

@@ -13,7 +13,10 @@ export interface SshOptions {
   readonly workspace?: string;
   /** Read instead of the user's and the system's configuration; null reads none. */
   readonly configFile?: string | null;
-  /** `accept-new` records the key of a host that no file knows; a changed key is refused all the same. @default as ssh_config says, else "strict" */
+  /**
+   * `accept-new` records the key of a host that no file knows; a changed key is refused all the same.
+   * @default as ssh_config says, else "strict"
+   */
   readonly knownHosts?: HostKeyPolicy;
   /** Files instead of the configured ones; the first takes new keys. */
   readonly knownHostsFiles?: readonly string[];
@@ -25,7 +28,10 @@ export interface SshOptions {
   readonly passphrase?: string;
   /** Tried after all keys, when the server takes passwords. Nothing is ever asked of a terminal. */
   readonly password?: string;
-  /** Connections at most; further ones serve servers that allow few sessions on each. @default limits.sshMaxConnections */
+  /**
+   * Connections at most; further ones serve servers that allow few sessions on each.
+   * @default limits.sshMaxConnections
+   */
   readonly maxConnections?: number;
 }
 

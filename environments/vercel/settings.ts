@@ -10,7 +10,10 @@ export interface VercelCredentials {
 }
 
 export interface VercelOptions {
-  /** A sandbox of this name is used, and made when there is none; one that was there before is never deleted. @default a new sandbox */
+  /**
+   * A sandbox of this name is used, and made when there is none; one that was there before is never deleted.
+   * @default a new sandbox
+   */
   readonly name?: string | null;
   /** Another server that speaks the same API, such as `moor serve`. @default Vercel's own */
   readonly baseUrl?: string;

@@ -60,7 +60,10 @@ export function shown(view: ProgressView): Pick<SyncCall, "onProgress"> {
   return { onProgress: ({ message, fraction }) => view.show({ environment: "sync", message, fraction }) };
 }
 
-/** Tells a person of conflicts and of what was left out. @param told lines that need not be said again, and what is said */
+/**
+ * Tells a person of conflicts and of what was left out.
+ * @param told lines that need not be said again, and what is said
+ */
 export function remark({ conflicts, skipped }: MirrorReport, told = new Set<string>()): void {
   for (const { path, copy } of conflicts) {
     const where = copy === null ? "" : `; the environment's content is in ${copy}`;

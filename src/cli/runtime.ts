@@ -24,7 +24,11 @@ export interface Running {
 }
 
 export interface RuntimeOptions {
-  /** Whether tools are called. Finding them takes time, and what the configuration says of them concerns no other work. @default true */
+  /**
+   * Whether tools are called. Finding them takes time, and what the configuration says of them concerns no other
+   * work.
+   * @default true
+   */
   readonly hasTools?: boolean;
   /** Whether the folder of `--sync` is mirrored all along: for work that lasts. @default false */
   readonly watches?: boolean;

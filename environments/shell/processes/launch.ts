@@ -2,11 +2,10 @@
  * Starts a background process so that it depends on nothing of ours: neither on the shell that started it nor on
  * the stream, and so that its exit status is kept.
  *
- * The tree is: supervisor (a session of its own, waits and writes `exit`), its holder (keeps stdin's writing end open), its
- * keeper (bounds the log), and the
- * process itself in a second session, so that `kill 0` in a command cannot hit the supervisor. Nothing of it is
- * started with `&`: shells without job control start such commands with SIGINT and SIGQUIT ignored for ever.
- * Instead the supervisor, a foreground child, kills the subshell that waits for it.
+ * The tree is: supervisor (a session of its own, waits and writes `exit`), its holder (keeps stdin's writing end
+ * open), its keeper (bounds the log), and the process itself in a second session, so that `kill 0` in a command cannot
+ * hit the supervisor. Nothing of it is started with `&`: shells without job control start such commands with SIGINT and
+ * SIGQUIT ignored for ever. Instead the supervisor, a foreground child, kills the subshell that waits for it.
  */
 import { randomBytes } from "node:crypto";
 import { MoorageError } from "../../../src/errors.ts";

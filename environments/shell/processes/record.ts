@@ -1,8 +1,9 @@
 /**
  * What is known of a background process, as files of the environment: one folder `<private>/p/<id>` for each, so
  * that any orchestrator that reaches the environment finds it. Written by the launcher (`meta`, `command`), by the
- * process at its birth (`pid`), by its supervisor (`supervisor`, `holder`, `keeper`, `exit`) and by what is done to it (`killed`, `eof`). `log` is stdout and stderr; `in` is stdin; `done` is a FIFO that
- * the supervisor holds open, so that a reader meets its end when the process has ended.
+ * process at its birth (`pid`), by its supervisor (`supervisor`, `holder`, `keeper`, `exit`) and by what is done to it
+ * (`killed`, `eof`). `log` is stdout and stderr; `in` is stdin; `done` is a FIFO that the supervisor holds open, so that
+ * a reader meets its end when the process has ended.
  *
  * A pid counts only with its start time and the machine's boot id: pids are used again.
  */

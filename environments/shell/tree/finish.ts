@@ -92,7 +92,10 @@ export function finishScripts(
 /** For so many a second request costs more than what it would save the first. */
 const FEW_PATHS = 256;
 
-/** Whether a folder can be staged with its own mode: into others nothing more could be put, and they could not be moved. */
+/**
+ * Whether a folder can be staged with its own mode: into others nothing more could be put, and they could not be
+ * moved.
+ */
 export function isStagedMode(mode: number): boolean {
   return (mode & 0o700) === 0o700;
 }

@@ -23,7 +23,10 @@ import { type FolderPlan, finishScripts, isStagedMode, planFolders } from "./fin
 import { enterRoot, rootError } from "./run.ts";
 import { expectationScript, type Telling, telling } from "./told.ts";
 
-/** Contents of small files that are sent while the next ones are read, bytes: the first of them soon, then in larger pieces. */
+/**
+ * Contents of small files that are sent while the next ones are read, bytes: the first of them soon, then in larger
+ * pieces.
+ */
 const SEND_FIRST_BYTES = 256 * 1024;
 const SEND_MAX_BYTES = 2 * 1024 * 1024;
 /** Archives that are unpacked side by side: one program makes files on one core alone. */
