@@ -35,8 +35,8 @@ Environments (-e SPEC, several as -e NAME=SPEC):
   ssh://ME@HOST/FOLDER       a machine over SSH, reached as ssh reaches it
   vercel[:NAME]              a sandbox of the Vercel API, or of base_url; needs VERCEL_TOKEN, _TEAM_ID, _PROJECT_ID
   NAME                       an environment of the configuration file
-Options follow as ?key=value&..., for example 'docker:node:24?memory=2g&user=node'; docs/configuration.md has them
-all, the configuration file moorage.yaml and the variables
+Options follow as ?key=value&..., for example 'docker:node:24?memory=2g&user=node'. docs/configuration.md lists them,
+and describes the configuration file moorage.yaml and the variables that are read
 `;
 
 /** Takes the exit status that a command ends with. */
