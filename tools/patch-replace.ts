@@ -126,18 +126,32 @@ function mappedPlaces(text: string, old: string, now: string, plain: boolean): r
     ) {
       return [];
     }
-    return [{ start, end, apply: () => splice(text, start, end, mapText(old, false).text, plainNow, plain) }];
+    return [
+      {
+        start,
+        end,
+        apply: () => splice(text, { start, end, old: mapText(old, false).text, now: plainNow, plain }),
+      },
+    ];
   });
 }
 
 /** Rewrites text[start, end), which is `old` in another form, to `now`, keeping what both have in common. */
 function splice(
   text: string,
-  start: number,
-  end: number,
-  old: string,
-  now: string,
-  plain: boolean,
+  {
+    start,
+    end,
+    old,
+    now,
+    plain,
+  }: {
+    readonly start: number;
+    readonly end: number;
+    readonly old: string;
+    readonly now: string;
+    readonly plain: boolean;
+  },
 ): string | null {
   const region = pieces(text.slice(start, end));
   const ending = region.find((piece) => piece.ending !== "")?.ending ?? lineEndingAround(text, start) ?? "\n";

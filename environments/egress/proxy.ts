@@ -375,9 +375,8 @@ class RunningProxy implements EgressProxy {
       }
       return answer;
     };
-    tunnel(client, { socket: server, flow }, head, clientFirst, judge, (rule) =>
-      this.#log.add({ ...final, allowed: false, rule, allowWith: null }),
-    );
+    const onRefused = (rule: string) => this.#log.add({ ...final, allowed: false, rule, allowWith: null });
+    tunnel(client, { socket: server, flow }, { head, clientFirst, judge, onRefused });
   }
 
   #socks(socket: Socket, first: Buffer): void {

@@ -69,19 +69,25 @@ export function judgeFirstBytes(
   return `the TLS server name is ${JSON.stringify(name.host)}`;
 }
 
+export interface TunnelOptions {
+  /** What the client has sent already. */
+  readonly head: Buffer;
+  /** Whether the client speaks first, so that the server's bytes wait for the judgement. */
+  readonly clientFirst: boolean;
+  /** Why the client's first bytes are refused, null when they are not, or `more` when it takes more of them to tell. */
+  readonly judge: (bytes: Buffer) => string | null | "more";
+  /** Told why before both ends are closed. */
+  readonly onRefused: (reason: string) => void;
+}
+
 /**
  * Connects a client to a server that was dialled for it. The client's bytes flow after they were judged; the server's
  * at once unless the client speaks first.
- *
- * @param onRefused told why before both ends are closed
  */
 export function tunnel(
   client: Socket,
   { socket: server, flow }: TunnelServer,
-  head: Buffer,
-  clientFirst: boolean,
-  judge: (bytes: Buffer) => string | null | "more",
-  onRefused: (reason: string) => void,
+  { head, clientFirst, judge, onRefused }: TunnelOptions,
 ): void {
   let seen = head;
   let moved = () => {};
