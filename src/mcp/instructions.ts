@@ -1,6 +1,6 @@
 /** What an MCP client tells its model about this server: where commands run, and what stands around them. */
 import type { Isolation } from "../../environments/base.ts";
-import type { McpRuntime } from "./server.ts";
+import type { Moorage } from "../moorage.ts";
 
 const ISOLATION: Readonly<Record<Isolation, string>> = {
   none: "with no isolation: they act on that machine itself, as its user",
@@ -10,7 +10,7 @@ const ISOLATION: Readonly<Record<Isolation, string>> = {
 };
 
 /** One line per environment, and how to choose one when there are several. Starts nothing. */
-export function createInstructions(runtime: Pick<McpRuntime, "environment" | "environments">): string {
+export function createInstructions(runtime: Pick<Moorage, "environment" | "environments">): string {
   const lines = runtime.environments.map((name) => {
     const { backend, description, isolation, workspace } = runtime.environment(name).info();
     const what = description === "" || description === backend ? backend : `${backend}, ${description}`;

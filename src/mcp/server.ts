@@ -18,10 +18,7 @@ import { createInstructions } from "./instructions.ts";
 import { createProgressReporter } from "./progress.ts";
 
 /** What this server needs of a runtime. */
-export type McpRuntime = Pick<
-  Moorage,
-  "tools" | "call" | "start" | "onEvent" | "environment" | "environments"
->;
+type McpRuntime = Pick<Moorage, "tools" | "call" | "start" | "onEvent" | "environment" | "environments">;
 
 export interface McpServerOptions {
   readonly version: string;
