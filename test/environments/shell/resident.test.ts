@@ -246,6 +246,7 @@ describe.each(["bash", "sh"] as const)("a worker of %s", (shell) => {
     const { worker, call } = await openRig(shell);
     await using system = await createSpawnSystemShell(shell === "bash" ? "bash" : "dash");
     const end = await call("(sleep 1000; :) & :");
+    await until(async () => (await carriers(worker.id)).length === 3, "the orphan has its child");
     // Somebody else's may have been adopted at the same time.
     const own = await carriers(worker.id);
     const gone = end.newOrphans.find((pid) => own.includes(pid));
