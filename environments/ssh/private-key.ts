@@ -30,6 +30,8 @@ export function parseKeyFile(text: Buffer, passphrase: string | null): ParsedKey
 function problemOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   if (/no passphrase given|passphrase required/i.test(message)) return "is encrypted; load it into an agent";
+  if (/or a cipher unknown/.test(message))
+    return "is encrypted, and the passphrase does not open it, or its cipher is not known here";
   if (/bad passphrase|bad decrypt|integrity check|decrypt|unable to authenticate data/i.test(message))
     return "is encrypted, and the passphrase does not open it";
   return `cannot be used (${message})`;
@@ -38,7 +40,7 @@ function problemOf(error: unknown): string {
 /** @throws {Error} for a key that is broken, encrypted otherwise, or of a kind that SSH does not know */
 function fromPkcs8(pem: string, passphrase: string | null): string {
   if (passphrase === null && pem.startsWith("-----BEGIN ENCRYPTED")) throw new Error("No passphrase given");
-  const key = createPrivateKey({ key: pem, ...(passphrase !== null && { passphrase }) });
+  const key = opened(pem, passphrase);
   switch (key.asymmetricKeyType) {
     case "rsa":
       return key.export({ format: "pem", type: "pkcs1" }).toString();
@@ -48,6 +50,19 @@ function fromPkcs8(pem: string, passphrase: string | null): string {
       return toOpenSsh(key);
     default:
       throw new Error(`Unsupported key type ${key.asymmetricKeyType}`);
+  }
+}
+
+function opened(pem: string, passphrase: string | null): KeyObject {
+  if (passphrase === null) return createPrivateKey(pem);
+  try {
+    return createPrivateKey({ key: pem, passphrase });
+  } catch (error) {
+    // One wrong passphrase in 256 leaves what ends as the right one would, and what it leaves is no key.
+    const isNoKey = error instanceof Error && "code" in error && error.code === "ERR_OSSL_UNSUPPORTED";
+    if (isNoKey && pem.startsWith("-----BEGIN ENCRYPTED"))
+      throw new Error("Bad passphrase, or a cipher unknown here");
+    throw error;
   }
 }
 

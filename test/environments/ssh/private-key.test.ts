@@ -40,8 +40,18 @@ describe("parseKeyFile()", () => {
     ).toBe("signs");
     const locked = key.export({ format: "pem", type: "pkcs8", ...LOCKED });
     expect(outcome(locked)).toBe("is encrypted; load it into an agent");
-    expect(outcome(locked, "wrong")).toBe("is encrypted, and the passphrase does not open it");
+    expect(outcome(locked, "wrong")).toMatch(/^is encrypted, and the passphrase does not open it/);
     expect(outcome(locked, "secret")).toBe("signs");
+  });
+
+  it("tells a wrong passphrase, whatever it makes of the key", () => {
+    const [, make] = KEYS[1] ?? expect.unreachable();
+    const locked = make().export({ format: "pem", type: "pkcs8", ...LOCKED });
+    const told = new Set(Array.from({ length: 4_000 }, (_, index) => outcome(locked, `wrong ${index}`)));
+    expect([...told].sort()).toEqual([
+      "is encrypted, and the passphrase does not open it",
+      "is encrypted, and the passphrase does not open it, or its cipher is not known here",
+    ]);
   });
 
   it("has words for what it cannot use", () => {
