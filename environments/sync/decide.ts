@@ -1,5 +1,5 @@
 /** What a mirror has to do, from what both sides are and what they were. Content decides; clocks have no say. */
-import { foldersOn, isUnder } from "../tree/names.ts";
+import { foldersOn } from "../tree/names.ts";
 import { fileState, type View } from "./side.ts";
 
 export type Direction = "push" | "pull" | "both";
@@ -36,9 +36,11 @@ export function decide(
   const conflicts: string[] = [];
   const equal: string[] = [];
   const held: { path: string; reason: string }[] = [];
-  const closed = [...here.unreadable, ...there.unreadable];
+  // What is of no kind that is mirrored is told, and as little touched as what cannot be read.
+  const closed = new Set([here, there].flatMap(({ unreadable, odd }) => [...unreadable, ...odd.keys()]));
   for (const path of paths) {
-    if (closed.length > 0 && closed.some((folder) => path === folder || isUnder(path, folder))) continue;
+    if (closed.size > 0 && (closed.has(path) || foldersOn(path).some((folder) => closed.has(folder))))
+      continue;
     if (isUntouched(here, there, base, path)) continue;
     const [ours, theirs, was] = [here.stateOf(path), there.stateOf(path), base.get(path)];
     const bothFolders = ours?.startsWith("folder") && theirs?.startsWith("folder");
@@ -58,10 +60,11 @@ export function decide(
   const comesHere = new Set(direction === "push" ? [] : pull);
   keepFullFolders(goesThere, here, there);
   keepFullFolders(comesHere, there, here);
+  const brought = new Set([...bringFolders(goesThere, here, there), ...bringFolders(comesHere, there, here)]);
   return {
     push: [...goesThere].sort(),
     pull: [...comesHere].sort(),
-    conflicts: conflicts.sort(),
+    conflicts: conflicts.filter((path) => !brought.has(path)).sort(),
     equal,
     held,
   };
@@ -73,6 +76,21 @@ function isUntouched(here: View, there: View, base: ReadonlyMap<string, string>,
   if (hash === undefined || hash !== there.hashOf(path)) return false;
   const [ours, theirs] = [here.entries.get(path), there.entries.get(path)];
   return ours?.mode === theirs?.mode && base.get(path) === fileState(ours?.mode ?? 0, hash);
+}
+
+/** A folder that one side has removed, and the other has put something into, comes back as it is there, with its mode. */
+function bringFolders(paths: Set<string>, from: View, to: View): readonly string[] {
+  const brought: string[] = [];
+  for (const path of [...paths]) {
+    if (!from.entries.has(path)) continue;
+    for (const folder of foldersOn(path)) {
+      if (to.entries.has(folder) || paths.has(folder)) continue;
+      if (from.entries.get(folder)?.kind !== "directory") continue;
+      paths.add(folder);
+      brought.push(folder);
+    }
+  }
+  return brought;
 }
 
 /** A folder is removed only when nothing in it stays: what is not mirrored, new, or in conflict keeps it. */

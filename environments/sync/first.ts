@@ -5,13 +5,13 @@
 import { MoorageError } from "../../src/errors.ts";
 import { NotPlain } from "../tree/copy-files.mjs";
 import { DirectCopy, isFault, type Listed, type Listing } from "../tree/direct-copy.ts";
-import { INDEX_FILE } from "../tree/git-index.ts";
 import type { HostTree } from "../tree/host.ts";
 import { sweepStages } from "../tree/host-writer.ts";
-import { decidesIgnored, IgnoreRules, readRules } from "../tree/ignore-rules.ts";
+import { EXCLUDE_FILE, hasRules, readRules } from "../tree/ignore-rules.ts";
 import { parentOf } from "../tree/names.ts";
+import { HostRepositories } from "../tree/repositories.ts";
 import { Baseline, FIRST_SEPARATOR, pathsOfFirst } from "./baseline.ts";
-import { judgeBy, ownFolders } from "./guards.ts";
+import { judgeBy, ownFolders, rulesOf } from "./guards.ts";
 import { folderState, linkState } from "./side.ts";
 
 /** Entries and bytes of a first go; so much is copied in some seconds, and what breaks off begins anew. */
@@ -28,7 +28,6 @@ export interface FirstMirror {
   readonly stateDir: string;
   /** The baseline's, which no mirror has had open. */
   readonly file: string;
-  readonly readTracked: () => Promise<readonly string[]>;
   /** Bytes after which no file is begun. @default {536_870_912} */
   readonly maxBytes?: number;
   readonly onProgress?: (progress: { readonly message: string; readonly fraction: number }) => void;
@@ -98,15 +97,13 @@ export async function mirrorFirst(work: FirstMirror): Promise<FirstOutcome | nul
 
 async function choose(
   { entries, closed }: Listing,
-  { tree, here, there, stateDir, readTracked }: FirstMirror,
+  { tree, here, there, stateDir }: FirstMirror,
 ): Promise<{ readonly mirrored: readonly Listed[]; readonly skipped: Map<string, string> }> {
-  const deciding = entries.filter(({ path, kind }) => kind === "file" && decidesIgnored(path)).map(pathOf);
-  const texts = await readRules(
-    tree,
-    here,
-    deciding.filter((path) => path !== INDEX_FILE),
+  const withRules = entries.filter(
+    ({ path, kind }) => kind === "file" && hasRules(path) && path !== EXCLUDE_FILE,
   );
-  const rules = new IgnoreRules(texts, texts.size === 0 ? [] : await readTracked());
+  const texts = await readRules(tree, here, withRules.map(pathOf));
+  const rules = rulesOf(texts, new HostRepositories(here), entries);
   const judge = judgeBy(
     rules,
     [here, there].flatMap((root) => ownFolders(root, stateDir)),

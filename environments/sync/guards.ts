@@ -3,12 +3,28 @@ import { lstatSync, realpathSync } from "node:fs";
 import { isAbsolute, relative } from "node:path";
 import { MoorageError } from "../../src/errors.ts";
 import type { TreeEntry } from "../base.ts";
-import type { IgnoreRules } from "../tree/ignore-rules.ts";
+import { IgnoreRules } from "../tree/ignore-rules.ts";
 import { bytesOf, isUnder, showName } from "../tree/names.ts";
+import { type HostRepositories, isRepositoryEntry } from "../tree/repositories.ts";
 import type { Verdict, View } from "./side.ts";
 
 /** How a name ends under which a conflict's other content is kept. */
 export const CONFLICT = /\.conflict-[0-9a-f]{8}$/;
+
+/**
+ * What is left out: by the files with rules, and by what the host's repositories say and track.
+ *
+ * @param texts of files with rules, by path
+ * @param entries of the host's folder
+ */
+export function rulesOf(
+  texts: ReadonlyMap<string, string>,
+  repositories: HostRepositories,
+  entries: readonly Pick<TreeEntry, "path">[],
+): IgnoreRules {
+  const found = entries.map(({ path }) => path).filter(isRepositoryEntry);
+  return new IgnoreRules(texts, repositories.inside(found), repositories.around(found.includes(".git")));
+}
 
 /**
  * Makes the judge of what is mirrored.

@@ -5,17 +5,24 @@
 import { existsSync } from "node:fs";
 import { isMoorageError } from "../../src/errors.ts";
 import type { BaseEnvironment, TreeEntry, TreeScan } from "../base.ts";
-import { contentUpTo } from "../tree/content.ts";
-import { INDEX_FILE, INDEX_MAX_BYTES, trackedPaths } from "../tree/git-index.ts";
 import { createHostTree, type HostTree } from "../tree/host.ts";
 import { realRoot } from "../tree/host-folders.ts";
 import { sweepStages } from "../tree/host-writer.ts";
-import { decidesIgnored, EXCLUDE_FILE, IgnoreRules, readRules, ruleFilesOf } from "../tree/ignore-rules.ts";
+import { EXCLUDE_FILE, hasRules, type IgnoreRules, readRules, ruleFilesOf } from "../tree/ignore-rules.ts";
 import { bytesOf, foldersOn, isUnder, showName } from "../tree/names.ts";
+import { HostRepositories, isRepositoryEntry } from "../tree/repositories.ts";
 import { Baseline, baselineFile, hasBaseline, type Kept } from "./baseline.ts";
 import { type Decision, type Direction, decide } from "./decide.ts";
 import { type FirstOutcome, mirrorFirst } from "./first.ts";
-import { collisionsOf, hostIgnoresCase, isGits, judgeBy, ownFolders, requireApart } from "./guards.ts";
+import {
+  collisionsOf,
+  hostIgnoresCase,
+  isGits,
+  judgeBy,
+  ownFolders,
+  requireApart,
+  rulesOf,
+} from "./guards.ts";
 import { type Side, View } from "./side.ts";
 import { keepConflicts, transfer } from "./transfer.ts";
 
@@ -67,6 +74,8 @@ interface Pair {
   readonly here: View;
   readonly there: View;
   readonly rules: IgnoreRules;
+  /** Which the rules came of, too. */
+  readonly repositories: HostRepositories;
   /** Paths that both sides did not agree on in the end. */
   readonly open: ReadonlySet<string>;
   /** What was put in place there just now: its stamps prove nothing yet, so the next run hashes it. */
@@ -156,11 +165,13 @@ export async function mirror(
     isAnew ||
     hereView.isOtherwiseClosed(hereScan) ||
     thereView.isOtherwiseClosed(thereScan) ||
-    [...hereChanged, ...thereChanged].some(decidesIgnored);
-  let rules = last?.rules;
-  if (!rules || isWhole) {
+    last.repositories.isStale() ||
+    [...hereChanged, ...thereChanged].some((path) => hasRules(path) || isRepositoryEntry(path));
+  let [rules, repositories] = [last?.rules, last?.repositories];
+  if (!rules || !repositories || isWhole) {
     const texts = await ruleFiles(here, hereScan.entries, there, thereScan.entries);
-    rules = new IgnoreRules(texts, texts.size === 0 ? [] : await readTracked(here));
+    repositories = new HostRepositories(here.root);
+    rules = rulesOf(texts, repositories, hereScan.entries);
     for (const view of [hereView, thereView]) view.forget();
     [hereChanged, thereChanged] = [hereView.changed(hereScan), thereView.changed(thereScan)];
   }
@@ -249,6 +260,7 @@ export async function mirror(
     here: hereView,
     there: thereView,
     rules,
+    repositories,
     open: new Set(open),
     pushed,
   });
@@ -284,7 +296,6 @@ async function tryFirst(
     start: () => environment.start(),
     stateDir,
     file,
-    readTracked: () => readTracked({ tree, root }),
     ...(onProgress && { onProgress }),
     ...(abortSignal && { abortSignal }),
   });
@@ -362,21 +373,10 @@ async function ruleFiles(
     [here, hereEntries],
     [there, thereEntries],
   ] as const) {
-    const paths = ruleFilesOf(entries).filter(
-      (path) => !texts.has(path) && (side === here || path !== EXCLUDE_FILE),
-    );
+    const paths = ruleFilesOf(entries).filter((path) => !texts.has(path) && path !== EXCLUDE_FILE);
     for (const [path, text] of await readRules(side.tree, side.root, paths)) texts.set(path, text);
   }
   return texts;
-}
-
-/** What the host's repository tracks: git leaves none of it out, whatever the rules say. */
-async function readTracked({ tree, root }: Side): Promise<readonly string[]> {
-  let index: Buffer | null = null;
-  await tree.pack(root, [INDEX_FILE], async ({ content }) => {
-    index = await contentUpTo(content, INDEX_MAX_BYTES);
-  });
-  return index ? trackedPaths(index) : [];
 }
 
 function report(

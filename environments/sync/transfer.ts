@@ -2,6 +2,7 @@
 import { createHash, hash } from "node:crypto";
 import { MoorageError } from "../../src/errors.ts";
 import type { TreeChanges, TreeEntry, TreeFile } from "../base.ts";
+import { foldersOn } from "../tree/names.ts";
 import type { Baseline } from "./baseline.ts";
 import { CONFLICT } from "./guards.ts";
 import type { SyncOptions } from "./mirror.ts";
@@ -113,7 +114,10 @@ async function oneGo(
       states: [...states].map(([path, state]) => [path, state ?? ""] as const),
     });
     const expected = new Map(
-      [...sent.keys(), ...remove].map((path) => [path, toView.entries.get(path) ?? null]),
+      [...sent.keys(), ...links.map(pathOf), ...remove].map((path) => [
+        path,
+        toView.entries.get(path) ?? null,
+      ]),
     );
     const finishing = writer.finish({ ...changes, expected });
     // While the other side is at it, for what is most likely: that all of it is done.
@@ -177,7 +181,13 @@ export async function keepConflicts(
         );
       }
     });
-    const { failed } = await writer.finish({});
+    // A folder that is missing here is made as it is there.
+    const around = new Set(copies.flatMap(({ copy }) => foldersOn(copy)));
+    const folders = [...around].flatMap((path) => {
+      const entry = hereView.entries.has(path) ? undefined : thereView.entries.get(path);
+      return entry?.kind === "directory" ? [{ path, mode: entry.mode }] : [];
+    });
+    const { failed } = await writer.finish({ folders });
     for (const { path, reason } of failed) skipped.set(path, reason);
     const lost = new Set(failed.map(({ path }) => path));
     return copies.filter(({ copy }) => !lost.has(copy));

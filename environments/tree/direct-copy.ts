@@ -41,7 +41,7 @@ import {
 } from "./copy-files.mjs";
 import { COARSE_SECONDS } from "./find.ts";
 import { GRAIN_SECONDS, kindOf } from "./host.ts";
-import { stageName } from "./host-writer.ts";
+import { moveNew, stageName } from "./host-writer.ts";
 import { byPath, OUR_PREFIX, parentOf } from "./names.ts";
 
 /** Names of one folder, at most so many, are one piece of work. */
@@ -245,8 +245,11 @@ export class DirectCopy implements AsyncDisposable {
       for (const [index, name] of names.entries()) {
         if (index % STEP_BATCH === STEP_BATCH - 1) await turn();
         const at = named(target, name);
+        const source = named(staged, name);
         if (lstatSync(at, { throwIfNoEntry: false })) return { placed, isWhole: false };
-        renameSync(named(staged, name), at);
+        // A folder replaces nothing but an empty one.
+        if (lstatSync(source).isDirectory()) renameSync(source, at);
+        else if (!moveNew(source, at)) return { placed, isWhole: false };
         placed.add(name);
       }
       const late = folders.filter(({ mode }) => !isStagedMode(mode));

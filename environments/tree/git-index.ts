@@ -1,8 +1,6 @@
 /** What a git repository's index lists, read without git. The file may be anybody's: what is not understood lists nothing. */
 import { createHash } from "node:crypto";
 
-/** Of a repository in the root of a tree. */
-export const INDEX_FILE = ".git/index";
 /** Of a million files; beyond, nothing is read. */
 export const INDEX_MAX_BYTES = 128 * 1024 * 1024;
 
@@ -16,23 +14,43 @@ const EXTENDED = 0x4000;
 /**
  * Paths that git tracks, one character per byte.
  *
+ * @param readShared reads a file beside the index: one that is split names it
  * @see git's Documentation/gitformat-index.txt
  */
-export function trackedPaths(index: Buffer): readonly string[] {
+export function trackedPaths(
+  index: Buffer,
+  readShared: (name: string) => Buffer | null = () => null,
+): readonly string[] {
   try {
-    return readEntries(index);
+    const { entries, end, hashBytes } = readEntries(index);
+    const own = entries.filter(({ path }) => path !== "");
+    return [...sharedEntries(index, end, hashBytes, readShared), ...own]
+      .filter(({ isFolder }) => !isFolder)
+      .map(({ path }) => path);
   } catch (error) {
     if (error instanceof RangeError) return [];
     throw error;
   }
 }
 
+interface Entry {
+  /** Empty where it stands for one of the shared index. */
+  readonly path: string;
+  readonly isFolder: boolean;
+}
+
+const NO_ENTRIES = { entries: [], end: 0, hashBytes: 20 } as const;
+
 /** @throws {RangeError} when it ends early */
-function readEntries(index: Buffer): string[] {
+function readEntries(index: Buffer): {
+  readonly entries: readonly Entry[];
+  readonly end: number;
+  readonly hashBytes: number;
+} {
   const version = index.toString("latin1", 0, 4) === "DIRC" ? index.readUInt32BE(4) : 0;
   const hashBytes = hashBytesOf(index);
-  if (version < 2 || version > 4 || hashBytes === null) return [];
-  const paths: string[] = [];
+  if (version < 2 || version > 4 || hashBytes === null) return NO_ENTRIES;
+  const entries: Entry[] = [];
   let at = HEADER_BYTES;
   let last = "";
   for (let left = index.readUInt32BE(8); left > 0; left -= 1) {
@@ -51,9 +69,59 @@ function readEntries(index: Buffer): string[] {
     last = kept + index.toString("latin1", at, end);
     // An entry of the older versions is filled up to eight bytes, with one at least.
     at = version === 4 ? end + 1 : start + ((end - start + 8) & ~7);
-    if ((mode & 0o170000) !== FOLDER) paths.push(last);
+    entries.push({ path: last, isFolder: (mode & 0o170000) === FOLDER });
   }
-  return paths;
+  return { entries, end: at, hashBytes };
+}
+
+/** What a split index takes over from the one that it shares with others. */
+function sharedEntries(
+  index: Buffer,
+  start: number,
+  hashBytes: number,
+  readShared: (name: string) => Buffer | null,
+): readonly Entry[] {
+  for (let at = start; at + 8 <= index.length - hashBytes; ) {
+    const body = at + 8;
+    const end = body + index.readUInt32BE(at + 4);
+    if (index.toString("latin1", at, at + 4) !== "link") {
+      at = end;
+      continue;
+    }
+    const name = index.toString("hex", body, body + hashBytes);
+    const shared = /^0+$/.test(name) ? null : readShared(`sharedindex.${name}`);
+    if (!shared) return [];
+    const gone = body + hashBytes < end ? bitsIn(index.subarray(body + hashBytes, end)) : new Set<number>();
+    return readEntries(shared).entries.filter((_, position) => !gone.has(position));
+  }
+  return [];
+}
+
+/** Numbers of the bits that are set in a compressed bitmap. @see git's ewah/ewok.h for the form */
+function bitsIn(bitmap: Buffer): ReadonlySet<number> {
+  const bits = new Set<number>();
+  const count = bitmap.readUInt32BE(0);
+  let words = bitmap.readUInt32BE(4);
+  let position = 0;
+  const add = (word: bigint) => {
+    for (let bit = 0; bit < 64 && position + bit < count; bit += 1)
+      if (((word >> BigInt(bit)) & 1n) !== 0n) bits.add(position + bit);
+    position += 64;
+  };
+  for (let at = 8; words > 0; ) {
+    const head = bitmap.readBigUInt64BE(at);
+    at += 8;
+    words -= 1;
+    const same = Number((head >> 1n) & 0xffff_ffffn);
+    // A run of what is not set can be as long as it says; one of what is set ends with the bitmap.
+    if ((head & 1n) === 0n) position += 64 * same;
+    else for (let left = same; left > 0 && position < count; left -= 1) add(~0n);
+    for (let literals = Number(head >> 33n); literals > 0 && words > 0; literals -= 1, words -= 1) {
+      add(bitmap.readBigUInt64BE(at));
+      at += 8;
+    }
+  }
+  return bits;
 }
 
 /** The length of its objects' names, by the checksum at its end; git may leave that out. Null when it is damaged. */

@@ -1,10 +1,12 @@
 /** `TreeWriter` for a folder of this machine. */
 import { randomBytes } from "node:crypto";
 import {
+  type BigIntStats,
   chmodSync,
   chownSync,
   closeSync,
   constants,
+  linkSync,
   lstatSync,
   mkdirSync,
   openSync,
@@ -19,8 +21,9 @@ import {
 } from "node:fs";
 import { promisify } from "node:util";
 import { MoorageError } from "../../src/errors.ts";
-import type { EnvironmentTree, TreeChanges, TreeOutcome, TreeWriter } from "../base.ts";
+import type { EnvironmentTree, TreeChanges, TreeEntry, TreeOutcome, TreeWriter } from "../base.ts";
 import { judgeOwner, ownerLabel } from "../owner.ts";
+import { stampOf } from "./copy-files.mjs";
 import { HostFolders } from "./host-folders.ts";
 import { byPath, parentOf, STAGE_PREFIX } from "./names.ts";
 import {
@@ -92,15 +95,26 @@ export class HostWriter implements TreeWriter {
 
   async finish(asked: TreeChanges): Promise<TreeOutcome> {
     requireAllInside(asked);
-    const changed = await changedSince(this.#scan, this.#folders.root, asked.expected ?? new Map());
+    const expected = new Map(asked.expected);
+    const changed = new Set(await changedSince(this.#scan, this.#folders.root, expected));
     for (const path of changed) this.unstage(path);
-    const changes = without(asked, changed);
-    const { remove = [], folders = [], links = [], modes = [] } = changes;
+    const { remove = [], folders = [], links = [], modes = [] } = without(asked, changed);
+    // Once more just before: with many files some time has passed by then.
+    const isStill = (path: string): boolean => {
+      const before = expected.get(path);
+      if (before === undefined || this.#isStill(path, before)) return true;
+      changed.add(path);
+      return false;
+    };
     try {
       const opened = new Set<string>();
       const open = (path: string) => this.#openUp(parentOf(path), opened);
       for (const path of [...remove].sort(byPath).reverse())
-        this.#attempt(path, () => this.#remove(path, open));
+        this.#attempt(path, () => {
+          if (!isStill(path)) return;
+          this.#remove(path, open);
+          if (expected.has(path)) expected.set(path, null);
+        });
       for (const { path } of [...folders].sort((a, b) => byPath(a.path, b.path))) {
         this.#attempt(path, () => {
           open(path);
@@ -108,13 +122,16 @@ export class HostWriter implements TreeWriter {
         });
       }
       for (const { path, name } of this.#files.values()) {
-        this.#attempt(path, () => this.#place(name, path, open));
+        this.#attempt(path, () => {
+          if (isStill(path) && !this.#place(name, path, open, expected.get(path) === null)) changed.add(path);
+        });
       }
       for (const [index, { path, target }] of links.entries()) {
         this.#attempt(path, () => {
+          if (!isStill(path)) return;
           const name = `${this.#stageFolder()}/l${index}`;
           symlinkSync(Buffer.from(target, "latin1"), this.#folders.at(name));
-          this.#place(name, path, open);
+          if (!this.#place(name, path, open, expected.get(path) === null)) changed.add(path);
         });
       }
       for (const { path, mode } of [...modes, ...[...folders].sort((a, b) => byPath(b.path, a.path))]) {
@@ -128,6 +145,8 @@ export class HostWriter implements TreeWriter {
     } finally {
       await this.discard();
     }
+    for (const path of changed) this.unstage(path);
+    const changes = without(asked, changed);
     const files = [...this.#files.values()];
     const paths = judgedPaths(files, changes);
     const { entries } = await this.#scan(this.#folders.root, { paths });
@@ -193,12 +212,62 @@ export class HostWriter implements TreeWriter {
     else unlinkSync(this.#folders.at(path));
   }
 
-  #place(name: string, path: string, open: (path: string) => void): void {
+  /** Whether the entry is what was expected, or nothing is there where nothing was. */
+  #isStill(path: string, before: TreeEntry | null): boolean {
+    let stat: BigIntStats | undefined;
+    try {
+      stat = lstatSync(this.#folders.at(path), { bigint: true, throwIfNoEntry: false });
+    } catch {
+      // A folder on its way is missing or none.
+    }
+    if (!stat || !before) return !stat && !before;
+    return (before.kind === "directory" && stat.isDirectory()) || stampOf(stat) === before.stamp;
+  }
+
+  /**
+   * @param isNew whether nothing is to be replaced
+   * @returns false when something stands there all the same
+   */
+  #place(name: string, path: string, open: (path: string) => void, isNew: boolean): boolean {
     open(path);
     this.#folders.make(parentOf(path));
-    renameSync(this.#folders.at(name), this.#folders.at(path));
+    const [from, to] = [this.#folders.at(name), this.#folders.at(path)];
+    if (isNew) return moveNew(from, to);
+    renameSync(from, to);
+    return true;
   }
 }
+
+/**
+ * Moves a file or a link to where nothing is, and replaces nothing that comes there meanwhile.
+ *
+ * @returns false when something is there
+ * @throws errors of the file system
+ */
+export function moveNew(from: string | Buffer, to: string | Buffer): boolean {
+  try {
+    linkSync(from, to);
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? String(error.code) : "";
+    if (code === "EEXIST") return false;
+    if (!NO_SECOND_NAME.has(code)) throw error;
+    if (lstatSync(to, { throwIfNoEntry: false })) return false;
+    renameSync(from, to);
+    return true;
+  }
+  unlinkSync(from);
+  return true;
+}
+
+/** What file systems say that give no file a second name. */
+const NO_SECOND_NAME: ReadonlySet<string> = new Set([
+  "EPERM",
+  "ENOTSUP",
+  "EOPNOTSUPP",
+  "ENOSYS",
+  "EMLINK",
+  "EINVAL",
+]);
 
 /** A fresh name for a folder of staged files, which tells whose it is. */
 export function stageName(): string {

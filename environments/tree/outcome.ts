@@ -98,7 +98,12 @@ export function judgeOutcome(
 /** The same changes without those of some paths. */
 export function without(changes: TreeChanges, paths: ReadonlySet<string>): TreeChanges {
   if (paths.size === 0) return changes;
-  return { ...changes, remove: (changes.remove ?? []).filter((path) => !paths.has(path)) };
+  const { remove = [], links = [] } = changes;
+  return {
+    ...changes,
+    remove: remove.filter((path) => !paths.has(path)),
+    links: links.filter(({ path }) => !paths.has(path)),
+  };
 }
 
 function wantedPaths(

@@ -72,12 +72,19 @@ export function finishScripts(
     ...inFolders([...whole].filter(underWhole), moveWhole),
     ...makeFolders(made.filter(isWhole)),
     ...moveAll(placed.filter(underWhole)),
-    ...setModes(folders.filter(({ path }) => whole.has(path))),
+    ...setModes(
+      "d",
+      folders.filter(({ path }) => whole.has(path)),
+    ),
   ];
   const last = () => [
     ...makeFolders(made.filter((path) => !whole.has(path))),
     ...moveAll(placed.filter((path) => !underWhole(path))),
-    ...setModes([...folders.filter(({ path, mode }) => !whole.has(path) || !isStagedMode(mode)), ...modes]),
+    ...setModes(
+      "d",
+      folders.filter(({ path, mode }) => !whole.has(path) || !isStagedMode(mode)),
+    ),
+    ...setModes("any", modes),
   ];
   const areFew = placed.length + made.length <= FEW_PATHS;
   const ifLeft = () =>
@@ -114,16 +121,23 @@ function makeFolders(paths: readonly string[]): string[] {
   return inFolders(paths, (folder, words) => `${noLink(folder)} && mkdir -p -- ${words}`);
 }
 
-/** From the deepest up, since a folder's own mode may close it. */
-function setModes(entries: readonly { readonly path: string; readonly mode: number }[]): string[] {
+/**
+ * From the deepest up, since a folder's own mode may close it.
+ *
+ * @param kind what has its mode set: where a folder could not be made, what stands there keeps its own
+ */
+function setModes(
+  kind: "d" | "any",
+  entries: readonly { readonly path: string; readonly mode: number }[],
+): string[] {
+  const test = kind === "d" ? "-type d" : "! -type l";
   return [...Map.groupBy(entries, ({ mode }) => mode)]
     .flatMap(([mode, members]) => {
       // With five digits GNU chmod also clears a folder's set-group bit.
       const octal = mode.toString(8).padStart(5, "0");
       return inFolders(
         members.map(({ path }) => path),
-        (folder, words) =>
-          `${noLink(folder)} && find ${words} -maxdepth 0 ! -type l -exec chmod ${octal} {} +`,
+        (folder, words) => `${noLink(folder)} && find ${words} -maxdepth 0 ${test} -exec chmod ${octal} {} +`,
       );
     })
     .reverse();

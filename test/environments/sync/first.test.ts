@@ -284,7 +284,6 @@ describe("the first mirror on this machine", () => {
       start: () => f.environment.start(),
       stateDir: f.state,
       file: file(f),
-      readTracked: async () => [],
       maxBytes: 100 * 1024,
     });
     expect(first?.isPart).toBe(true);
