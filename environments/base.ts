@@ -467,6 +467,8 @@ export interface TreeOutcome {
 
 /** Replaces parts of a folder: contents are staged, then everything is put in place by rename. */
 export interface TreeWriter {
+  /** Name of the folder in the root in which contents are gathered; a writer that dies leaves it there. */
+  readonly stageName: string;
   /**
    * Nothing shows in the folder before `finish`. Files come one after the other, each when there is no promise to
    * wait for.
@@ -510,12 +512,19 @@ export interface EnvironmentTree {
   /**
    * Gives the contents of regular files, one after the other, with back pressure. What cannot be read is left out.
    * A file that changes meanwhile may come torn: whoever needs to know compares hashes.
+   *
+   * @param options.onFilledUp called in the end for each file whose content is none that it ever had: it became shorter
+   * while it was read, and what was missing are zeros
    */
   pack(
     root: string,
     paths: readonly string[],
     take: (file: TreeFile) => Promise<void> | void,
-    options?: { readonly timeoutMs?: number; readonly abortSignal?: AbortSignal },
+    options?: {
+      readonly timeoutMs?: number;
+      readonly abortSignal?: AbortSignal;
+      readonly onFilledUp?: (path: string) => void;
+    },
   ): Promise<void>;
   /** What is at these paths, in one request, before they are written to. Paths are taken as `files` takes them. */
   capture(

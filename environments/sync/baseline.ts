@@ -37,9 +37,14 @@ export interface Intent {
 
 /** How often it is looked whether the other mirror of the pair has ended, milliseconds. */
 const LOCK_POLL_MS = 50;
+/** The same for who is putting something in place, milliseconds. */
+const PLACE_POLL_MS = 10;
 /** SQLite's code for a file that somebody else holds. */
 const BUSY = 5;
 const VERSION = 3;
+/** Rows of the words. */
+const WORD_ID = 1;
+const STAGE_ID = 2;
 
 /** The file of one pair of folders. */
 export function baselineFile(stateDir: string, hostRoot: string, place: string): string {
@@ -107,6 +112,8 @@ export class Baseline implements Disposable {
   readonly isNew: boolean;
   /** That of a run that died; null when the last one ended well, or died before it had begun to change anything. */
   readonly intent: Intent | null;
+  /** The folder for staged files in the environment that a run left which died; null when it ended well. */
+  readonly stage: string | null;
   readonly #database: DatabaseSync;
   readonly #changed = new Set<string>();
   #apart: number;
@@ -116,7 +123,10 @@ export class Baseline implements Disposable {
   private constructor({ database, isNew }: Opened, known: Kept | null) {
     this.#database = database;
     this.isNew = isNew;
-    const word = String(database.prepare("SELECT word FROM words").get()?.word ?? "");
+    const wordOf = (id: number) =>
+      String(database.prepare("SELECT word FROM words WHERE id = ?").get(id)?.word ?? "");
+    const word = wordOf(WORD_ID);
+    this.stage = wordOf(STAGE_ID) || null;
     this.isKnown = known !== null && known.word === word;
     this.kept =
       known && this.isKnown ? known : { states: new Map(), here: new Map(), there: new Map(), word };
@@ -189,6 +199,11 @@ export class Baseline implements Disposable {
     this.#change(path);
   }
 
+  /** Writes down where the environment's contents will be gathered, before they are. Forgotten by `save`. */
+  noteStage(name: string): void {
+    this.#transaction(() => this.#putWord(STAGE_ID, name));
+  }
+
   /** Writes down what both sides were about to become, before they do. */
   intend(intent: Intent): void {
     this.#transaction(() => {
@@ -230,7 +245,7 @@ export class Baseline implements Disposable {
     this.#transaction(() => {
       if (this.#isMuch()) this.#writeWhole();
       else this.#writeApart();
-      this.#database.exec("DELETE FROM intents");
+      this.#database.exec(`DELETE FROM intents; DELETE FROM words WHERE id = ${STAGE_ID};`);
     });
     this.#changed.clear();
   }
@@ -301,12 +316,16 @@ export class Baseline implements Disposable {
     if (this.#database.isOpen) this.#database.close();
   }
 
+  #putWord(id: number, word: string): void {
+    this.#database.prepare("INSERT OR REPLACE INTO words (id, word) VALUES (?, ?)").run(id, word);
+  }
+
   #transaction(work: () => void): void {
     const word = randomBytes(12).toString("hex");
     this.#database.exec("BEGIN");
     try {
       work();
-      this.#database.prepare("INSERT OR REPLACE INTO words (id, word) VALUES (1, ?)").run(word);
+      this.#putWord(WORD_ID, word);
       this.#database.exec("COMMIT");
       this.kept.word = word;
     } catch (error) {
@@ -314,6 +333,39 @@ export class Baseline implements Disposable {
       if (this.#database.isTransaction) this.#database.exec("ROLLBACK");
       throw error;
     }
+  }
+}
+
+/**
+ * Holds a folder of an environment against all mirrors of this state into it, whatever host's folders they are of: between
+ * the look at what is replaced and its replacement nobody else's may come. It waits for who holds it.
+ *
+ * @param place and folder, as text
+ * @throws {MoorageError} ABORTED
+ */
+export async function holdPlace(
+  stateDir: string,
+  place: string,
+  abortSignal: AbortSignal | undefined,
+): Promise<Disposable> {
+  const folder = join(stateDir, "sync-places");
+  await makePrivateFolder(folder);
+  const database = new DatabaseSync(join(folder, `${shortHash(place)}.sqlite`), { timeout: 0 });
+  try {
+    for (;;) {
+      try {
+        // Nothing is ever written to it.
+        database.exec("BEGIN EXCLUSIVE");
+        return { [Symbol.dispose]: () => database.close() };
+      } catch (error) {
+        if (sqliteCode(error) !== BUSY) throw error;
+      }
+      if (abortSignal?.aborted) throw new MoorageError("ABORTED", "The mirror was cancelled");
+      await delay(PLACE_POLL_MS);
+    }
+  } catch (error) {
+    database.close();
+    throw error;
   }
 }
 

@@ -11,7 +11,7 @@ import { sweepStages } from "../tree/host-writer.ts";
 import { EXCLUDE_FILE, hasRules, type IgnoreRules, readRules, ruleFilesOf } from "../tree/ignore-rules.ts";
 import { bytesOf, foldersOn, isUnder, showName } from "../tree/names.ts";
 import { HostRepositories, isRepositoryEntry } from "../tree/repositories.ts";
-import { Baseline, baselineFile, hasBaseline, type Kept } from "./baseline.ts";
+import { Baseline, baselineFile, hasBaseline, holdPlace, type Kept } from "./baseline.ts";
 import { type Decision, type Direction, decide } from "./decide.ts";
 import { type FirstOutcome, mirrorFirst } from "./first.ts";
 import {
@@ -133,6 +133,7 @@ export async function mirror(
     sweepStages(here.root);
     // Of a first mirror that died, which this process's own kind had made.
     if (knownRoot === undefined && environment.capabilities.has("host-user")) sweepStages(there.root);
+    if (base.stage !== null) await removeStage(environment, there.root, base.stage);
   }
   const isInside = isHost && `${there.root}/`.startsWith(here.root === "/" ? "/" : `${here.root}/`);
   const isAhead = base.isNew && !isInside && ahead !== null && performance.now() - ahead.at < AHEAD_MAX_MS;
@@ -233,6 +234,7 @@ export async function mirror(
   if (dryRun) return report(decision, [], skipped);
 
   for (const path of decision.equal) base.note(path, hereView.stateOf(path));
+  const hold = () => holdPlace(stateDir, pairName(environment, place, there.root), abortSignal);
   const run = (
     from: Side,
     fromView: View,
@@ -240,7 +242,7 @@ export async function mirror(
     toView: View,
     paths: readonly string[],
     message: string,
-  ) => transfer({ from, fromView, to, toView, paths, message, base, skipped, options });
+  ) => transfer({ from, fromView, to, toView, paths, message, base, skipped, options, hold });
   const pushed = await run(here, hereView, there, thereView, decision.push, "sending");
   const pulled = await run(there, thereView, here, hereView, decision.pull, "fetching");
   const copies =
@@ -309,6 +311,16 @@ function pairName({ backend }: BaseEnvironment, place: string, root: string): st
 async function makeWorkspace({ files, workspace }: BaseEnvironment): Promise<string> {
   await files.mkdir(workspace);
   return files.realPath(workspace);
+}
+
+/** Removes what a run that died had gathered in the environment. */
+async function removeStage({ files }: BaseEnvironment, root: string, name: string): Promise<void> {
+  try {
+    await files.remove(`${root}/${name}`, { recursive: true });
+  } catch (error) {
+    // It died before it was made, or after it was removed.
+    if (!isMoorageError(error, "FILE_MISSING")) throw error;
+  }
 }
 
 const EMPTIED =

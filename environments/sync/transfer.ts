@@ -24,6 +24,8 @@ export interface Transfer {
   readonly base: Baseline;
   readonly skipped: Map<string, string>;
   readonly options: SyncOptions;
+  /** Has the environment's folder to itself until it is disposed of. */
+  readonly hold: () => Promise<Disposable>;
 }
 
 /** Makes the paths on one side what they are on the other, in goes that each leave a whole state behind. */
@@ -59,13 +61,15 @@ export async function transfer(work: Transfer): Promise<readonly string[]> {
 }
 
 async function oneGo(
-  { from, fromView, to, toView, message, base, skipped, options }: Transfer,
+  { from, fromView, to, toView, message, base, skipped, options, hold }: Transfer,
   files: readonly TreeEntry[],
   changes: TreeChanges,
   progress: { bytes: number; readonly totalBytes: number },
 ): Promise<readonly string[]> {
   const { onProgress, abortSignal } = options;
   const writer = to.tree.writer(to.root);
+  // What dies here leaves its folder for staged files to the next run, which knows by that whose it is.
+  if (message === "sending") base.noteStage(writer.stageName);
   const sent = new Map<string, string>();
   const tell = (length: number) => {
     progress.bytes += length;
@@ -100,7 +104,13 @@ async function oneGo(
     sent.set(file.path, sum.digest("hex"));
   };
   try {
-    await from.tree.pack(from.root, files.map(pathOf), send, abortSignal ? { abortSignal } : {});
+    await from.tree.pack(from.root, files.map(pathOf), send, {
+      ...(abortSignal && { abortSignal }),
+      onFilledUp: (path) => {
+        writer.unstage(path);
+        if (sent.delete(path)) skipped.set(path, "it became shorter while it was read");
+      },
+    });
     for (const { path } of files)
       if (!sent.has(path) && !skipped.has(path)) skipped.set(path, "it cannot be read, or went away");
     abortSignal?.throwIfAborted();
@@ -119,6 +129,7 @@ async function oneGo(
         toView.entries.get(path) ?? null,
       ]),
     );
+    using _held = message === "sending" ? await hold() : null;
     const finishing = writer.finish({ ...changes, expected });
     // While the other side is at it, for what is most likely: that all of it is done.
     const before = new Map<string, string | undefined>();
@@ -166,21 +177,25 @@ export async function keepConflicts(
   if (files.length === 0) return copies;
   const present = await copiesOf(here, hereView);
   const writer = here.tree.writer(here.root);
+  const filled = new Set<string>();
+  const onFilledUp = (path: string) => filled.add(path);
+  const take = async ({ path, size, content }: TreeFile) => {
+    const hash = thereView.hashOf(path) ?? "";
+    // A copy that somebody has changed meanwhile is theirs.
+    const copy = copyNames(path, hash).find((name) => [undefined, hash].includes(present.get(name)));
+    const entry = thereView.entries.get(path);
+    if (copy === undefined || !CONFLICT.test(copy) || !entry || hasGrown(entry, size)) return;
+    copies.push({ path, copy });
+    if (!present.has(copy)) {
+      await writer.stage(
+        { path: copy, size, mode: 0o600, modifiedAt: Math.floor(Date.now() / 1000) },
+        content,
+      );
+    }
+  };
   try {
-    await there.tree.pack(there.root, files, async ({ path, size, content }) => {
-      const hash = thereView.hashOf(path) ?? "";
-      // A copy that somebody has changed meanwhile is theirs.
-      const copy = copyNames(path, hash).find((name) => [undefined, hash].includes(present.get(name)));
-      const entry = thereView.entries.get(path);
-      if (copy === undefined || !CONFLICT.test(copy) || !entry || hasGrown(entry, size)) return;
-      copies.push({ path, copy });
-      if (!present.has(copy)) {
-        await writer.stage(
-          { path: copy, size, mode: 0o600, modifiedAt: Math.floor(Date.now() / 1000) },
-          content,
-        );
-      }
-    });
+    await there.tree.pack(there.root, files, take, { onFilledUp });
+    for (const { path, copy } of copies) if (filled.has(path)) writer.unstage(copy);
     // A folder that is missing here is made as it is there.
     const around = new Set(copies.flatMap(({ copy }) => foldersOn(copy)));
     const folders = [...around].flatMap((path) => {
@@ -190,7 +205,7 @@ export async function keepConflicts(
     const { failed } = await writer.finish({ folders });
     for (const { path, reason } of failed) skipped.set(path, reason);
     const lost = new Set(failed.map(({ path }) => path));
-    return copies.filter(({ copy }) => !lost.has(copy));
+    return copies.filter(({ path, copy }) => !lost.has(copy) && !filled.has(path));
   } finally {
     await writer.discard();
   }

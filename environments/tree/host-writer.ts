@@ -45,7 +45,8 @@ export class HostWriter implements TreeWriter {
   readonly #scan: EnvironmentTree["scan"];
   readonly #files = new Map<string, Staged & { readonly name: string }>();
   readonly #failed = new Map<string, string>();
-  #stage: string | null = null;
+  readonly stageName = stageName();
+  #hasStage = false;
   #ended = false;
   #count = 0;
 
@@ -156,18 +157,17 @@ export class HostWriter implements TreeWriter {
   async discard(): Promise<void> {
     if (this.#ended) return;
     this.#ended = true;
-    if (this.#stage !== null) {
-      this.#folders.forget(this.#stage);
-      rmSync(this.#folders.at(this.#stage), { recursive: true, force: true });
+    if (this.#hasStage) {
+      this.#folders.forget(this.stageName);
+      rmSync(this.#folders.at(this.stageName), { recursive: true, force: true });
     }
     this.#folders[Symbol.dispose]();
   }
 
   #stageFolder(): string {
-    if (this.#stage !== null) return this.#stage;
-    this.#stage = stageName();
-    mkdirSync(this.#folders.at(this.#stage), { mode: 0o700 });
-    return this.#stage;
+    if (!this.#hasStage) mkdirSync(this.#folders.at(this.stageName), { mode: 0o700 });
+    this.#hasStage = true;
+    return this.stageName;
   }
 
   /** A disk that is full, and a folder that takes nothing, are told as what they are. */
@@ -185,7 +185,7 @@ export class HostWriter implements TreeWriter {
     try {
       step();
     } catch (error) {
-      this.#failed.set(path, error instanceof Error ? error.message : String(error));
+      this.#failed.set(path, reasonOf(error));
     }
   }
 
@@ -257,6 +257,14 @@ export function moveNew(from: string | Buffer, to: string | Buffer): boolean {
   }
   unlinkSync(from);
   return true;
+}
+
+/** In words, without the code and the name by which the file system was asked. */
+function reasonOf(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  const code = error instanceof Error && "code" in error ? error.code : "";
+  if (code === "ENOTEMPTY") return "the folder holds something that is not mirrored";
+  return /^[A-Z0-9]+: (.*?), \w+ '/s.exec(message)?.[1] ?? message;
 }
 
 /** What file systems say that give no file a second name. */

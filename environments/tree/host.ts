@@ -205,6 +205,7 @@ async function pack(
       if (isGone(error) || isRefused(error) || isUnnameable(error)) continue;
       throw error;
     }
+    const reading = { isShort: false };
     try {
       const stat = fstatSync(descriptor);
       if (!stat.isFile()) continue;
@@ -212,10 +213,13 @@ async function pack(
       const mode = stat.mode & 0o7777;
       const taken =
         size > CHUNK_BYTES
-          ? take({ path, size, mode, content: contentOf(descriptor, path, size) })
-          : take(new SmallFile(path, mode, readSmall(descriptor, path, buffer, size)));
+          ? take({ path, size, mode, content: contentOf(descriptor, path, size, reading) })
+          : take(new SmallFile(path, mode, readSmall(descriptor, path, buffer, size, reading)));
       // Nothing to wait for is the usual case, and a turn for each file is dear.
       if (taken) await taken;
+    } catch (error) {
+      // It cannot be read this time, which is no reason to leave out the others.
+      if (!reading.isShort) throw error;
     } finally {
       closeSync(descriptor);
     }
@@ -226,10 +230,10 @@ async function pack(
 const FILE_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 
 /** A small file's bytes at once, which costs a tenth of a turn through the thread pool. */
-function readSmall(descriptor: number, path: string, buffer: Buffer, size: number): Buffer {
+function readSmall(descriptor: number, path: string, buffer: Buffer, size: number, reading: Reading): Buffer {
   for (let at = 0; at < size; ) {
     const bytes = readSync(descriptor, buffer, at, size - at, at);
-    if (bytes === 0) throw becameShorter(path);
+    if (bytes === 0) throw becameShorter(path, reading);
     at += bytes;
   }
   return buffer.subarray(0, size);
@@ -256,16 +260,27 @@ class SmallFile implements TreeFile {
   }
 }
 
-function becameShorter(path: string): MoorageError {
+/** Whether a file became shorter while it was read, whatever its reader makes of the error. */
+interface Reading {
+  isShort: boolean;
+}
+
+function becameShorter(path: string, reading: Reading): MoorageError {
+  reading.isShort = true;
   return new MoorageError("FILE_CHANGED", `Cannot read "${path}": it became shorter while it was read`);
 }
 
 /** Exactly `size` bytes: what is appended meanwhile is not part of them. */
-async function* contentOf(descriptor: number, path: string, size: number): AsyncGenerator<Buffer> {
+async function* contentOf(
+  descriptor: number,
+  path: string,
+  size: number,
+  reading: Reading,
+): AsyncGenerator<Buffer> {
   for (let at = 0; at < size; ) {
     const buffer = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, size - at));
     const { bytesRead } = await readAt(descriptor, buffer, 0, buffer.length, at);
-    if (bytesRead === 0) throw becameShorter(path);
+    if (bytesRead === 0) throw becameShorter(path, reading);
     at += bytesRead;
     yield buffer.subarray(0, bytesRead);
   }

@@ -35,6 +35,9 @@ export async function changedSince(
   return changed;
 }
 
+/** The last second that every file system can tell; some set a later time to the last one that they can. */
+const TIME_MAX = 2 ** 31 - 1;
+
 /** What is to be looked at before it is told what came of the changes. */
 export function judgedPaths(files: readonly Staged[], changes: TreeChanges): readonly string[] {
   const paths = new Set([...wantedPaths(files, changes), ...(changes.remove ?? [])]);
@@ -69,6 +72,10 @@ export function judgeOutcome(
     return answer;
   };
   const at = (path: string) => (isOwn(parentOf(path)) ? entries.get(path) : undefined);
+  const isOther = (path: string, { stamp }: TreeEntry) => {
+    const before = changes.expected?.get(path);
+    return before !== undefined && before?.stamp !== stamp;
+  };
   const done: string[] = [];
   const failed: { path: string; reason: string }[] = [];
   const judge = (path: string, holds: boolean, otherwise: string) => {
@@ -86,7 +93,10 @@ export function judgeOutcome(
   for (const { path, size, mode, modifiedAt } of files) {
     const entry = at(path);
     const holds =
-      entry?.kind === "file" && entry.size === size && entry.modifiedAt === modifiedAt && entry.mode === mode;
+      entry?.kind === "file" &&
+      entry.size === size &&
+      entry.mode === mode &&
+      (entry.modifiedAt === modifiedAt || (modifiedAt > TIME_MAX && isOther(path, entry)));
     judge(path, holds && !reasons.has(path), "the file could not be put in place");
   }
   for (const { path, target } of links) {

@@ -274,7 +274,7 @@ async function fetch(
         hashes.set(path, hash);
         stored.add(hash);
       },
-      bound(),
+      { ...bound(), onFilledUp: (path) => hashes.delete(path) },
     );
   }
 }

@@ -94,16 +94,18 @@ async function hashTree(
 }
 
 /**
- * tar reads each file once, in the order of the list, in as many archives as the longest command line needs. GNU tar
- * is told not to make links of files that share an inode; BusyBox cannot be, and its links are asked for again.
+ * tar reads each file once, in the order of the list. GNU tar reads the list itself, since it takes a backslash on its
+ * command line for an escape, and is told not to make links of files that share an inode; BusyBox cannot be, and its
+ * links are asked for again. It gets as many command lines, and makes as many archives, as it takes.
  */
 async function packTree(
   system: SystemShell,
   root: string,
   paths: readonly string[],
   take: (file: TreeFile) => Promise<void> | void,
-  { timeoutMs = limits.treeTimeoutMs, abortSignal }: RunOptions = {},
+  options: Parameters<EnvironmentTree["pack"]>[3] = {},
 ): Promise<void> {
+  const { timeoutMs = limits.treeTimeoutMs, abortSignal, onFilledUp } = options;
   const asked = paths.filter((path) => isInside(path) && !isOurs(path));
   if (asked.length === 0) return;
   const channel = new Channel();
@@ -113,9 +115,15 @@ async function packTree(
   const script = `LC_ALL=C; export LC_ALL
 ${enterRoot(root)}
 command -v xargs >/dev/null 2>&1 && command -v tar >/dev/null 2>&1 || exit 93
-o=
-tar --hard-dereference --version >/dev/null 2>&1 && o='--hard-dereference --no-recursion --format=gnu'
-xargs -0 tar $o -c -f - -- 2>/dev/null
+if tar --hard-dereference --version >/dev/null 2>&1; then
+  set -- tar --hard-dereference --no-recursion --format=gnu --quoting-style=escape -c -f - --null -T -
+else
+  set -- xargs -0 tar -c -f - --
+fi
+exec 4>&1
+"$@" 2>&1 >&4 | while read -r l; do
+  case $l in *': File shrank by '*|*': Read error at byte '*) printf '%s\\n' "$l" ;; esac
+done >&2
 exit 0`;
   const running = system
     .run(script, {
@@ -127,8 +135,12 @@ exit 0`;
     .then(
       ({ exitCode, stderr }) => {
         channel.close(exitCode === 0 ? null : rootError(exitCode, "read", root, stderr));
+        return filledUp(stderr);
       },
-      (error: unknown) => channel.close(error),
+      (error: unknown) => {
+        channel.close(error);
+        return [];
+      },
     );
   const linked: { readonly path: string; readonly to: string }[] = [];
   const wanted = new Set(asked);
@@ -150,9 +162,29 @@ exit 0`;
   } finally {
     abortSignal?.removeEventListener("abort", onAbort);
   }
-  await running;
+  for (const path of await running) onFilledUp?.(path);
   // Alone in an archive a file is no link.
-  for (const { path } of linked) {
-    await packTree(system, root, [path], take, { timeoutMs, ...(abortSignal && { abortSignal }) });
-  }
+  for (const { path } of linked) await packTree(system, root, [path], take, options);
 }
+
+/** Files that GNU tar has filled up with zeros, by what it said: it has told their sizes before it reads them. */
+function filledUp(stderr: string): readonly string[] {
+  const lines = stderr.matchAll(/^tar: (?:\.\/)?(.*): (?:File shrank by|Read error at byte) /gm);
+  return [...lines].map(([, name = ""]) => name.replaceAll(/\\([0-7]{3}|.)/g, unescaped));
+}
+
+function unescaped(_: string, word: string): string {
+  if (word.length === 3) return String.fromCharCode(Number.parseInt(word, 8));
+  return ESCAPED[word] ?? word;
+}
+
+/** As GNU programs write characters in style `escape`. */
+const ESCAPED: Readonly<Record<string, string>> = {
+  a: "\x07",
+  b: "\b",
+  f: "\f",
+  n: "\n",
+  r: "\r",
+  t: "\t",
+  v: "\v",
+};

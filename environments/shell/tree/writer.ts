@@ -49,7 +49,7 @@ export class ShellWriter implements TreeWriter {
   readonly #root: string;
   readonly #scan: EnvironmentTree["scan"];
   readonly #hasFind: () => boolean;
-  readonly #stage = `${STAGE_PREFIX}${randomBytes(8).toString("hex")}`;
+  readonly stageName = `${STAGE_PREFIX}${randomBytes(8).toString("hex")}`;
   readonly #files = new Map<string, Staged>();
   /** Whether an owner is asked for of anything that was staged. */
   #hasOwners = false;
@@ -155,7 +155,7 @@ export class ShellWriter implements TreeWriter {
     if (!this.#begun) return;
     await Promise.allSettled(this.#sending);
     try {
-      await this.#system.run(`cd -P -- ${quote(this.#root)} && rm -rf -- ./${this.#stage}`);
+      await this.#system.run(`cd -P -- ${quote(this.#root)} && rm -rf -- ./${this.stageName}`);
     } catch (error) {
       // Where the place is gone so is what was staged, or the next writer removes it; what broke it is told already.
       if (!isMoorageError(error)) throw error;
@@ -163,7 +163,7 @@ export class ShellWriter implements TreeWriter {
   }
 
   #isTooLong(path: string): boolean {
-    return path.length > PATH_MAX_BYTES - this.#stage.length - "..".length;
+    return path.length > PATH_MAX_BYTES - this.stageName.length - "..".length;
   }
 
   #withoutTooLong({ folders = [], links = [], ...rest }: TreeChanges): TreeChanges {
@@ -192,7 +192,7 @@ done`;
     this.#begun = true;
     return `LC_ALL=C EXTRACT_UNSAFE_SYMLINKS=1; export LC_ALL EXTRACT_UNSAFE_SYMLINKS
 ${enterRoot(this.#root)}
-s=${this.#stage}${make}`;
+s=${this.stageName}${make}`;
   }
 
   async #stageSlowly(file: Staged, content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<void> {

@@ -26,6 +26,7 @@ export const ODD_NAMES = [
   "new\nline",
   "two\n\nlines\n",
   "back\\slash",
+  "back\\rough\\n\\101\\\\",
   "quote'\"`$(touch pwned)",
   "a*b",
   "[x]",
