@@ -213,18 +213,25 @@ export function here(path: string): string {
   return quote(`./${path}`);
 }
 
-function batches(words: readonly string[]): string[] {
-  const whole: string[] = [];
-  let line: string[] = [];
+/** Lines of as many words as one holds. */
+export function batches(words: readonly string[]): string[] {
+  return inBatches(words, (word) => word).map((line) => line.join(" "));
+}
+
+/** As many at once as one line holds the words of. */
+export function inBatches<Item>(items: readonly Item[], wordOf: (item: Item) => string): Item[][] {
+  const whole: Item[][] = [];
+  let line: Item[] = [];
   let bytes = 0;
-  for (const word of words) {
-    if (bytes + word.length > LINE_BYTES) {
-      whole.push(line.join(" "));
+  for (const item of items) {
+    const { length } = wordOf(item);
+    if (bytes + length > LINE_BYTES && line.length > 0) {
+      whole.push(line);
       line = [];
       bytes = 0;
     }
-    line.push(word);
-    bytes += word.length + 1;
+    line.push(item);
+    bytes += length + 1;
   }
-  return line.length === 0 ? whole : [...whole, line.join(" ")];
+  return line.length === 0 ? whole : [...whole, line];
 }

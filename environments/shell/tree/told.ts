@@ -8,7 +8,7 @@ import { FIND_NAMED, parseNamed, STAMP } from "../../tree/find.ts";
 import { parentOf } from "../../tree/names.ts";
 import { judgedPaths, judgeOutcome, type Staged } from "../../tree/outcome.ts";
 import { quote } from "../quote.ts";
-import { type FolderPlan, here, LINE_BYTES } from "./finish.ts";
+import { batches, type FolderPlan, here, inBatches, LINE_BYTES } from "./finish.ts";
 
 /** So many paths are asked about in the request that also does all else. */
 const FEW_PATHS = 256;
@@ -20,14 +20,12 @@ function areFew(paths: readonly string[]): boolean {
 /**
  * A test that ends the script with `exitCode` when something else stands at the paths than was expected. Where a whole
  * folder is to come, that there is nothing yet says the same of all that is in it. For GNU find.
- *
- * @returns null when it would be too long
  */
 export function expectationScript(
   expected: NonNullable<TreeChanges["expected"]>,
   { whole }: FolderPlan,
   exitCode: number,
-): string | null {
+): string {
   const tops = new Map<string, string>();
   const topOf = (folder: string): string => {
     const parent = parentOf(folder);
@@ -42,22 +40,18 @@ export function expectationScript(
     if (entry === null && whole.has(folder)) absent.add(topOf(folder));
     else asked.set(path, entry && `${entry.kind === "directory" ? "d" : entry.stamp} ./${path}`);
   }
-  const paths = [...asked.keys()];
-  if (!areFew([...paths, ...absent])) return null;
-  const words = [...asked.values()].filter((word) => word !== null).join("\n");
   const leave = `exit ${exitCode}`;
   return [
-    ...(absent.size === 0
-      ? []
-      : [
-          `for d in ${[...absent].map(here).join(" ")}; do if [ -e "$d" ] || [ -L "$d" ]; then ${leave}; fi; done`,
-        ]),
-    ...(paths.length === 0
-      ? []
-      : [
-          `now=$(find ${paths.map(here).join(" ")} -maxdepth 0 \\( -type d -printf 'd %p\\n' -o -printf '${STAMP} %p\\n' \\) 2>/dev/null)`,
-          `[ "$now" = ${quote(words)} ] || ${leave}`,
-        ]),
+    ...batches([...absent].map(here)).map(
+      (words) => `for d in ${words}; do if [ -e "$d" ] || [ -L "$d" ]; then ${leave}; fi; done`,
+    ),
+    ...inBatches([...asked], ([path]) => here(path)).flatMap((batch) => {
+      const words = batch.flatMap(([, word]) => word ?? []).join("\n");
+      return [
+        `now=$(find ${batch.map(([path]) => here(path)).join(" ")} -maxdepth 0 \\( -type d -printf 'd %p\\n' -o -printf '${STAMP} %p\\n' \\) 2>/dev/null)`,
+        `[ "$now" = ${quote(words)} ] || ${leave}`,
+      ];
+    }),
     "",
   ].join("\n");
 }

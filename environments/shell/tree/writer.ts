@@ -110,22 +110,24 @@ export class ShellWriter implements TreeWriter {
       // What is much goes beside what is on its way, and not only after it.
       if (this.#begun && this.#batch.length > INLINE_MAX_BYTES) await this.#send();
       let plan = this.#plan(asked);
-      const check = this.#hasFind()
-        ? expectationScript(asked.expected ?? NOTHING, plan.folders, CHANGED)
-        : null;
-      let changed = NONE;
+      const expected = new Map(asked.expected);
+      const changed = new Set<string>();
       const leaveChanged = async () => {
-        changed = await changedSince(this.#scan, this.#root, asked.expected ?? NOTHING);
-        for (const path of changed) this.unstage(path);
+        for (const path of await changedSince(this.#scan, this.#root, expected)) {
+          changed.add(path);
+          expected.delete(path);
+          this.unstage(path);
+        }
         plan = this.#plan(without(asked, changed));
       };
+      const check = () => expectationScript(expected, plan.folders, CHANGED);
       await this.#allSent();
-      if (check === null) await leaveChanged();
-      let applied = await this.#apply(plan, check ?? "");
-      if (applied.exitCode === CHANGED) {
-        // Nothing was done yet.
+      if (!this.#hasFind()) await leaveChanged();
+      let applied = await this.#apply(plan, this.#hasFind() ? check() : "");
+      for (let left = LOOKS_MAX; applied.exitCode === CHANGED && left > 0; left -= 1) {
+        // Nothing was done yet. Where the look never agrees with what was expected, the last one is taken at its word.
         await leaveChanged();
-        applied = await this.#apply(plan, "");
+        applied = await this.#apply(plan, left > 1 ? check() : "");
       }
       const isLeft = applied.exitCode === FOLDERS_LEFT;
       const said = applied.stderr;
@@ -396,8 +398,8 @@ interface Plan {
   readonly telling: Telling | null;
 }
 
-const NONE: ReadonlySet<string> = new Set();
-const NOTHING: NonNullable<TreeChanges["expected"]> = new Map();
+/** Looks at what others change meanwhile, after which something is put in place in the end. */
+const LOOKS_MAX = 3;
 
 const HAS_TAR = "command -v tar >/dev/null 2>&1 || exit 93";
 
