@@ -1,5 +1,5 @@
 /** What a mirror has to do, from what both sides are and what they were. Content decides; clocks have no say. */
-import { foldersOn } from "../tree/names.ts";
+import { foldersOn, parentOf } from "../tree/names.ts";
 import { fileState, type View } from "./side.ts";
 
 export type Direction = "push" | "pull" | "both";
@@ -83,9 +83,10 @@ function bringFolders(paths: Set<string>, from: View, to: View): readonly string
   const brought: string[] = [];
   for (const path of [...paths]) {
     if (!from.entries.has(path)) continue;
-    for (const folder of foldersOn(path)) {
-      if (to.entries.has(folder) || paths.has(folder)) continue;
-      if (from.entries.get(folder)?.kind !== "directory") continue;
+    // Those on the way to one that is there, or comes anyway, are or do so too.
+    for (let folder = parentOf(path); folder !== ""; folder = parentOf(folder)) {
+      if (to.entries.has(folder) || paths.has(folder)) break;
+      if (from.entries.get(folder)?.kind !== "directory") break;
       paths.add(folder);
       brought.push(folder);
     }

@@ -225,6 +225,7 @@ export async function mirror(
   const collisions = collisionsOf(hereView, thereView, options.ignoresCase ?? hostIgnoresCase(here.root));
   const mayPull = (path: string): string | null => {
     if (path.split("/").some(isGits)) return "git's own files never come from an environment";
+    if (collisions.size === 0) return null;
     return [path, ...foldersOn(path)].flatMap((each) => collisions.get(each) ?? [])[0] ?? null;
   };
   const settled = (options.overwrite ?? []).map(bytesOf);

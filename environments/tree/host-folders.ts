@@ -9,7 +9,8 @@ import { parentOf } from "./names.ts";
 
 const BEYOND_ASCII = /[^\0-\x7f]/;
 /** Descriptors kept open at once; others are opened again when they are needed. */
-const OPEN_MAX = 64;
+const OPEN_MAX = 24;
+const FOLDER_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
 
 export class HostFolders implements Disposable {
   readonly #root: string;
@@ -31,12 +32,7 @@ export class HostFolders implements Disposable {
 
   /** What to hand to the file system for an entry; its folder is entered first. @throws errors of the file system */
   at(path: string): Buffer | string {
-    const slash = path.lastIndexOf("/");
-    const folder = this.#folder(slash < 0 ? "" : path.slice(0, slash));
-    const name = `/${path.slice(slash + 1)}`;
-    // A text is handed over at a fifth of what bytes cost.
-    if (typeof folder === "string" && !BEYOND_ASCII.test(name)) return folder + name;
-    return Buffer.concat([Buffer.from(folder), Buffer.from(name, "latin1")]);
+    return inFolder(this.#folder(parentOf(path)), path);
   }
 
   /** What to hand to the file system for a folder itself, entered. */
@@ -46,14 +42,17 @@ export class HostFolders implements Disposable {
 
   /** Makes the folders on the way to `path`, and `path` itself. */
   make(path: string): void {
-    if (path === "") return;
-    try {
-      this.#folder(path);
-    } catch (error) {
-      if (!(error instanceof Error && "code" in error && error.code === "ENOENT")) throw error;
-      this.make(parentOf(path));
-      mkdirSync(this.at(path), { mode: 0o755 });
+    const missing: string[] = [];
+    for (let at = path; at !== ""; at = parentOf(at)) {
+      try {
+        this.#folder(at);
+        break;
+      } catch (error) {
+        if (!hasCode(error, "ENOENT")) throw error;
+        missing.push(at);
+      }
     }
+    for (const each of missing.reverse()) mkdirSync(this.at(each), { mode: 0o755 });
   }
 
   /** Forgets a folder that is about to be removed or replaced, and what is in it. */
@@ -75,22 +74,45 @@ export class HostFolders implements Disposable {
   #folder(path: string): Buffer | string {
     if (!this.#byDescriptor) return this.#checked(path);
     if (this.#last?.path === path) return this.#last.name;
-    let descriptor = this.#open.get(path);
-    if (descriptor === undefined) {
-      const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
-      descriptor = openSync(path === "" ? this.#root : this.at(path), flags);
-    } else this.#open.delete(path);
-    this.#open.set(path, descriptor);
-    const [oldest] = this.#open;
-    if (this.#open.size > OPEN_MAX && oldest) {
-      this.#open.delete(oldest[0]);
-      closeSync(oldest[1]);
-    }
-    // By its number our process is found sooner than as `self`; in the mounted /proc it may have another one than for us.
-    this.#descriptors ??= `/proc/${readlinkSync("/proc/self")}/fd`;
-    const name = `${this.#descriptors}/${descriptor}`;
+    // From the innermost one that is open; a path may have more folders than there is room for calls in calls.
+    const closed: string[] = [];
+    let at = path;
+    for (; at !== "" && !this.#open.has(at); at = parentOf(at)) closed.push(at);
+    let name = this.#named(at, this.#open.get(at) ?? this.#openNext(this.#root));
+    for (const each of closed.reverse()) name = this.#named(each, this.#openNext(inFolder(name, each)));
     this.#last = { path, name };
     return name;
+  }
+
+  /** Keeps an open folder as the one that was used last. @returns its name */
+  #named(path: string, descriptor: number): string {
+    this.#open.delete(path);
+    this.#open.set(path, descriptor);
+    if (this.#open.size > OPEN_MAX) this.#closeOthers(OPEN_MAX);
+    // By its number our process is found sooner than as `self`; in the mounted /proc it may have another one than for us.
+    this.#descriptors ??= `/proc/${readlinkSync("/proc/self")}/fd`;
+    return `${this.#descriptors}/${descriptor}`;
+  }
+
+  /** Where this process has no descriptor left those of other folders go. */
+  #openNext(at: Buffer | string): number {
+    try {
+      return openSync(at, FOLDER_FLAGS);
+    } catch (error) {
+      if (!hasCode(error, "EMFILE") || this.#open.size <= 2) throw error;
+      this.#closeOthers(2);
+      return openSync(at, FOLDER_FLAGS);
+    }
+  }
+
+  /** Closes those that were used longest ago; the root stays what it was when it was opened. @param left two at least */
+  #closeOthers(left: number): void {
+    for (const [path, descriptor] of this.#open) {
+      if (this.#open.size <= left) return;
+      if (path === "") continue;
+      this.#open.delete(path);
+      closeSync(descriptor);
+    }
   }
 
   #checked(path: string): Buffer {
@@ -103,6 +125,18 @@ export class HostFolders implements Disposable {
     if (lstatSync(whole).isDirectory()) return whole;
     throw Object.assign(new Error("not a directory, or a link"), { code: "ENOTDIR" });
   }
+}
+
+/** @param folder as it is handed to the file system @param path of an entry in it */
+function inFolder(folder: Buffer | string, path: string): Buffer | string {
+  const name = `/${path.slice(path.lastIndexOf("/") + 1)}`;
+  // A text is handed over at a fifth of what bytes cost.
+  if (typeof folder === "string" && !BEYOND_ASCII.test(name)) return folder + name;
+  return Buffer.concat([Buffer.from(folder), Buffer.from(name, "latin1")]);
+}
+
+function hasCode(error: unknown, code: string): boolean {
+  return error instanceof Error && "code" in error && error.code === code;
 }
 
 /**

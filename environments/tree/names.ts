@@ -58,8 +58,10 @@ export function parentOf(path: string): string {
 
 /** The folders on the way to a path, outermost first. */
 export function foldersOn(path: string): string[] {
-  const parent = parentOf(path);
-  return parent === "" ? [] : [...foldersOn(parent), parent];
+  const folders: string[] = [];
+  for (let slash = path.indexOf("/"); slash >= 0; slash = path.indexOf("/", slash + 1))
+    folders.push(path.slice(0, slash));
+  return folders;
 }
 
 /** Whether a path lies in a folder. */

@@ -15,7 +15,7 @@ const LINK_MAX_BYTES = 8 * 1024;
 
 /** Whether an entry of a tree may be a repository's: one that is called `.git`, and not in another such. */
 export function isRepositoryEntry(path: string): boolean {
-  return (path === ".git" || path.endsWith("/.git")) && !foldersOn(path).some(isRepositoryEntry);
+  return /^(?:.*\/)?\.git$/s.test(path) && !`/${parentOf(path)}/`.includes("/.git/");
 }
 
 export class HostRepositories {

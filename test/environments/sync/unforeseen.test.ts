@@ -273,6 +273,18 @@ for (const shell of ["bash", "sh"] as const) {
       expect(readFileSync(join(f.remote, "a"), "utf8")).toBe("new");
     });
 
+    it("carries folders as deep as a path can be, in time that grows with their number", async () => {
+      await using f = fixture(shell);
+      write(join(f.remote, "other"), "1");
+      const deep = "a/".repeat(1_500);
+      write(join(f.host, deep, "f"), "1");
+      expect((await f.sync()).pushed).toHaveLength(1_501);
+      expect(readFileSync(join(f.remote, deep, "f"), "utf8")).toBe("1");
+      await using other = fixture(shell, f);
+      expect((await other.sync("pull")).pulled).toHaveLength(1_502);
+      expect(readFileSync(join(other.host, deep, "f"), "utf8")).toBe("1");
+    });
+
     it("mirrors what git tracks in a worktree, and follows its index", async ({ skip }) => {
       if (spawnSync("git", ["--version"]).status !== 0) skip("git is not installed");
       await using f = fixture(shell);
