@@ -4,6 +4,7 @@
  */
 import type { Health, LeftProcess } from "./base.ts";
 import type { GateRecord } from "./egress/record.ts";
+import type { ReapedEnvironment } from "./local/reap.ts";
 import type { OwnerState } from "./owner.ts";
 
 /** An environment that has an owner's record or label. */
@@ -81,12 +82,7 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
       reap: async (kept = []) => {
         const { reapLocal } = await import("./local/reap.ts");
         const reaped = await reapLocal({ stateDir, kept });
-        return reaped.map(({ id, processes, survivors }) => ({
-          id,
-          backend: "local",
-          removed: processes.filter((pid) => !survivors.includes(pid)).map((pid) => `process ${pid}`),
-          left: survivors.map((pid) => `process ${pid}`),
-        }));
+        return reaped.map((each) => removalOf("local", each));
       },
     },
     {
@@ -102,8 +98,13 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
       list: async () => [],
       reap: async () => {
         const { sweepGates } = await import("./egress/record.ts");
+        const { reapWaiting } = await import("./local/reap.ts");
         const swept = await sweepGates(stateDir);
-        return swept.map((id) => ({ id, backend: "egress", removed: ["the remains of a proxy"], left: [] }));
+        const waiting = await reapWaiting();
+        return [
+          ...swept.map((id) => ({ id, backend: "egress", removed: ["the remains of a proxy"], left: [] })),
+          ...waiting.map((each) => removalOf("bubblewrap", each)),
+        ];
       },
     },
     {
@@ -199,4 +200,14 @@ export function upkeep({ stateDir }: UpkeepOptions): readonly Upkeep[] {
       },
     },
   ];
+}
+
+/** Of processes and files of this machine. */
+function removalOf(backend: string, { id, processes, survivors, left }: ReapedEnvironment): Removal {
+  return {
+    id,
+    backend,
+    removed: processes.filter((pid) => !survivors.includes(pid)).map((pid) => `process ${pid}`),
+    left: [...survivors.map((pid) => `process ${pid}`), ...left],
+  };
 }

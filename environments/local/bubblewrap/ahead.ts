@@ -9,7 +9,6 @@
 import { type ChildProcess, type StdioOptions, spawn } from "node:child_process";
 import { readFileSync, statSync } from "node:fs";
 import { Socket } from "node:net";
-import { getPriority } from "node:os";
 import { quote, quoteAll } from "../../shell/quote.ts";
 import { WORKER_MARKER } from "../../shell/worker.ts";
 
@@ -25,7 +24,8 @@ const OF_BASH = ["_", "OLDPWD", "SHLVL"];
 /** bwrap takes 9,000 words, of which each variable is three; most are for the layout. */
 const VARIABLES_MAX = 200;
 /** Parts of `/proc/self/status` that a program has from who started it. */
-const INHERITED_STATUS = /^(?:Umask|Uid|Gid|Groups|Cap\w+|NoNewPrivs|Seccomp|SigIgn|Cpus_allowed):.*$/gm;
+const INHERITED_STATUS =
+  /^(?:Umask|Uid|Gid|Groups|Cap\w+|NoNewPrivs|Seccomp|SigIgn|Cpus_allowed|Mems_allowed):.*$/gm;
 
 /** What a sandbox is started with, as far as it can be known ahead. */
 export interface Start {
@@ -159,13 +159,20 @@ function isSame(one: readonly string[] | null, other: readonly string[]): one is
 function likeness(file = ""): string {
   const status = own("status").match(INHERITED_STATUS) ?? [];
   const files = ["limits", "cgroup", "oom_score_adj"].map(own);
-  const { dev, ino, ctimeMs } = statSync(file);
-  return JSON.stringify([status, getPriority(), ...files, dev, ino, ctimeMs]);
+  const stat = statSync(file, { throwIfNoEntry: false });
+  return JSON.stringify([status, scheduling(), ...files, stat?.dev, stat?.ino, stat?.ctimeMs]);
+}
+
+/** Niceness, and the priority and policy of the 40th and 41st field. */
+function scheduling(): readonly string[] {
+  const stat = own("stat");
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  return [16, 37, 38].map((index) => fields[index] ?? "");
 }
 
 function own(name: string): string {
   try {
-    return readFileSync(`/proc/self/${name}`, "latin1");
+    return readFileSync(`/proc/self/${name}`, "utf8");
   } catch {
     // A kernel without it.
     return "";
@@ -176,7 +183,7 @@ function own(name: string): string {
 function isWaiting({ pid, exitCode, signalCode }: ChildProcess): boolean {
   if (pid === undefined || exitCode !== null || signalCode !== null) return false;
   try {
-    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+    const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
     return /^S/.test(stat.slice(stat.lastIndexOf(")") + 2));
   } catch {
     // It is gone.

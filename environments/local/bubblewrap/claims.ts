@@ -1,6 +1,7 @@
 /** Who needs a placeholder: two sandboxes of one workspace share them, and the last one takes them away. */
 import { isOrphan, type LocalRecord, readRecords } from "../owners.ts";
-import { removePlaceholders } from "./protected.ts";
+import { removePlaceholders } from "./placeholders.ts";
+import { PLACEHOLDER_TEXTS } from "./protected.ts";
 
 /** Placeholders that living sandboxes claim, for one that begins in the same workspace to claim as well. */
 export async function claimedPlaceholders(stateDir: string, exceptId: string): Promise<ReadonlySet<string>> {
@@ -15,12 +16,19 @@ export async function knownPlaceholders(stateDir: string): Promise<readonly stri
   return (await readRecords(stateDir)).flatMap(({ placeholders }) => placeholders);
 }
 
-/** Removes the placeholders of a sandbox that has ended, those apart that another one lives behind. */
+/**
+ * Removes the placeholders of a sandbox that has ended, those apart that another one lives behind.
+ *
+ * @returns those that are left though they should go, each with the reason
+ */
 export async function releasePlaceholders(
   stateDir: string,
   { id, placeholders }: Pick<LocalRecord, "id" | "placeholders">,
-): Promise<void> {
-  if (placeholders.length === 0) return;
+): Promise<readonly string[]> {
+  if (placeholders.length === 0) return [];
   const claimed = await claimedPlaceholders(stateDir, id);
-  await removePlaceholders(placeholders.filter((path) => !claimed.has(path)));
+  return removePlaceholders(
+    placeholders.filter((path) => !claimed.has(path)),
+    PLACEHOLDER_TEXTS,
+  );
 }

@@ -4,9 +4,11 @@
  * and ends with this process.
  */
 import { type ChildProcess, spawn } from "node:child_process";
+import { existsSync } from "node:fs";
 import type { Socket } from "node:net";
 import { createInterface } from "node:readline";
 import { MoorageError } from "../../../src/errors.ts";
+import { limits } from "../../../src/limits.ts";
 import { quoteAll } from "../../shell/quote.ts";
 
 /** Paths of programs. */
@@ -25,6 +27,8 @@ interface Request {
 
 class Workshop {
   readonly shell: string;
+  /** The user whose pipes it makes. */
+  readonly uid = process.geteuid?.();
   readonly #child: ChildProcess;
   /** In the order in which they were asked for, which is that of the answers. */
   readonly #waiting: Request[] = [];
@@ -53,12 +57,18 @@ class Workshop {
     this.#hold(false);
   }
 
-  make(mkfifo: string, paths: readonly string[]): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.#waiting.push({ resolve, reject });
-      this.#hold(true);
-      this.#child.stdin?.write(`${quoteAll([mkfifo, "-m", "600", ...paths])}\n`);
-    });
+  async make(mkfifo: string, paths: readonly string[]): Promise<void> {
+    // One that somebody has stopped answers nobody.
+    const timer = setTimeout(() => this.#child.kill("SIGKILL"), limits.openTimeoutMs);
+    try {
+      await new Promise<void>((resolve, reject) => {
+        this.#waiting.push({ resolve, reject });
+        this.#hold(true);
+        this.#child.stdin?.write(`${quoteAll([mkfifo, "-m", "600", ...paths])}\n`);
+      });
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   close(): void {
@@ -93,18 +103,31 @@ class Workshop {
 let workshop: Workshop | null = null;
 
 /**
+ * Where the shell is ended meanwhile, another makes what is missing.
+ *
  * @param paths of pipes that only this user may open; on one line each
  * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE when one cannot be made
  */
 export async function makeFifos({ shell, mkfifo }: Makers, paths: readonly string[]): Promise<void> {
+  const first = workshopOf(shell);
+  try {
+    await first.make(mkfifo, paths);
+  } catch (error) {
+    if (!first.ended) throw error;
+    const missing = paths.filter((path) => !existsSync(path));
+    if (missing.length > 0) await workshopOf(shell).make(mkfifo, missing);
+  }
+}
+
+function workshopOf(shell: string): Workshop {
   if (workshop?.ended) workshop = null;
-  // Found elsewhere now: the old one may lie where commands of another environment can write.
-  if (workshop && workshop.shell !== shell) {
+  // Found elsewhere now: the old one may lie where commands of another environment can write. Or of another user.
+  if (workshop && (workshop.shell !== shell || workshop.uid !== process.geteuid?.())) {
     workshop.close();
     workshop = null;
   }
   workshop ??= new Workshop(shell);
-  await workshop.make(mkfifo, paths);
+  return workshop;
 }
 
 function failure(why: string): MoorageError {

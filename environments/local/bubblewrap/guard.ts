@@ -11,8 +11,13 @@ const POLL_MS = 50;
 
 /** Of a file or folder itself, whatever its content. */
 function identity(path: string): string {
-  const stat = lstatSync(path, { bigint: true, throwIfNoEntry: false });
-  return stat === undefined ? "missing" : `${stat.dev}:${stat.ino}`;
+  try {
+    const stat = lstatSync(path, { bigint: true, throwIfNoEntry: false });
+    return stat === undefined ? "missing" : `${stat.dev}:${stat.ino}`;
+  } catch {
+    // Its folder is closed to this user by now, or a link that leads nowhere.
+    return "out of reach";
+  }
 }
 
 /**

@@ -38,7 +38,7 @@ import { guard } from "./guard.ts";
 import { SANDBOX_MARK } from "./launch.ts";
 import { checkWorkspace, isInside, layoutArgv, sandboxHome, seesBash } from "./layout.ts";
 import { probeBubblewrap } from "./probe.ts";
-import { type Protection, protect } from "./protected.ts";
+import { CLOSED_WHOLE, type Protection, protect } from "./protected.ts";
 import { type Owner, SANDBOX_INIT, Sandbox, unavailable } from "./sandbox.ts";
 
 export interface BubblewrapOptions extends ShellEnvironmentOptions {
@@ -66,11 +66,6 @@ const CLOSED =
 
 /** How often a sandbox is begun whose mounts did not come about. */
 const ATTEMPTS = 3;
-/**
- * bwrap looks at each mount of the machine, and fails when one goes meanwhile, such as that of a container that ends, or
- * when a file is replaced just then.
- */
-const PASSING = /bwrap: Can't .*: No such file or directory/;
 
 class BubblewrapBackend implements ShellBackend {
   readonly name = "local";
@@ -138,11 +133,7 @@ class BubblewrapBackend implements ShellBackend {
     const { stateDir } = this.#options;
     this.#stops += 1;
     this.#endGuard();
-    for (const step of [
-      () => this.#sandbox?.stop(),
-      () => this.#gate?.close(),
-      () => releasePlaceholders(stateDir, { id: this.#id(), placeholders: [...this.#placeholders] }),
-    ]) {
+    for (const step of [() => this.#sandbox?.stop(), () => this.#gate?.close(), () => this.#release()]) {
       try {
         await step();
       } catch (error) {
@@ -156,6 +147,12 @@ class BubblewrapBackend implements ShellBackend {
     await removeRecord(stateDir, this.#id());
   }
 
+  async #release(): Promise<void> {
+    const own = { id: this.#id(), placeholders: [...this.#placeholders] };
+    const left = await releasePlaceholders(this.#options.stateDir, own);
+    if (left.length > 0) throw new MoorageError("CLEANUP_FAILED", `Cannot remove ${left.join(", ")}`);
+  }
+
   async openStream(request: StreamRequest): Promise<ShellStream> {
     if (!this.#sandbox)
       throw new MoorageError("ENVIRONMENT_STOPPED", "Cannot start a program: the sandbox is not started");
@@ -164,8 +161,8 @@ class BubblewrapBackend implements ShellBackend {
       return await sandbox.open(request.argv, request.env, request.greeting);
     } catch (error) {
       if (sandbox.isReady) throw error;
-      const isPassing = error instanceof Error && PASSING.test(error.message);
-      if (this.#sandbox === sandbox && !this.#again && this.#attempts < ATTEMPTS && isPassing) {
+      const { failedInPassing } = sandbox;
+      if (this.#sandbox === sandbox && !this.#again && this.#attempts < ATTEMPTS && failedInPassing) {
         this.#again = this.#beginAgain(sandbox).finally(() => {
           this.#again = null;
         });
@@ -176,7 +173,7 @@ class BubblewrapBackend implements ShellBackend {
         return this.openStream(request);
       }
       // One that could not be made leaves nothing to come back to.
-      await this.stop();
+      await this.#giveUp();
       throw error;
     }
   }
@@ -255,52 +252,60 @@ class BubblewrapBackend implements ShellBackend {
     const channel = join(await this.#channelsFolder(), `moorage-sandbox-${randomBytes(6).toString("hex")}`);
     try {
       const owner = foreignOwner(this.workspace);
+      const mark = `${this.#id()}${SANDBOX_MARK}`;
       let replaced: string | null = null;
       let made: Sandbox | null = null;
-      const why = (path: string) => `"${path}", which is protected in it, was replaced outside`;
-      const layout = async (mark: string) => {
-        const protection = await this.#protect({ channel, mark });
+      const layout = async (actual: string) => {
+        const protection = await this.#protect({ channel, mark: actual });
         mkdirSync(channel, { mode: 0o700 });
-        await protection.make();
+        protection.make();
         const argv = layoutArgv({
           workspace: this.workspace,
           channel,
           foreign: owner !== null,
           hidden: [stateDir],
           openNetwork: egress === "open",
+          readonly: protection.readonly,
         });
         // From before they are mounted.
         this.#endGuard();
         this.#endGuard = guard(protection.held, (path) => {
           replaced = path;
-          made?.abandon(why(path));
+          made?.abandon(path);
         });
         return [...argv, ...protection.argv];
       };
+      // bwrap's outer layer is told by its command to end with this process: it can be cut in its middle from then on.
+      if (gate) await this.#writeRecord({ folders: [channel], marks: [mark] });
       made = await Sandbox.start({
         layout,
         channel,
         workspace: this.workspace,
         env: () => this.#variables(gate !== null),
-        mark: `${this.#id()}${SANDBOX_MARK}`,
+        mark,
         owner,
         network: gate ? { onDoor: (listener) => gate.adopt(listener) } : egress === "none" ? "none" : "open",
         bash: seesBash(),
         login: this.#login,
       });
-      if (replaced !== null) made.abandon(why(replaced));
+      if (replaced !== null) made.abandon(replaced);
       return made;
     } catch (error) {
-      await rm(channel, { recursive: true, force: true });
-      await this.stop();
+      await rm(channel, { recursive: true, force: true }).catch(() => {});
+      await this.#giveUp();
       throw error;
     }
+  }
+
+  /** Of two failures the first is to be told; what cannot be removed stays on record. */
+  async #giveUp(): Promise<void> {
+    await this.stop().catch(() => {});
   }
 
   /** Finds what is to be protected, and notes it with the channel before any of it is there. */
   async #protect({ channel, mark }: { channel: string; mark: string }): Promise<Protection> {
     const claimed = await claimedPlaceholders(this.#options.stateDir, this.#id());
-    const protection = protect(this.workspace, claimed);
+    const protection = isReadOnly(this.workspace) ? CLOSED_WHOLE : protect(this.workspace, claimed);
     this.#protected = protection.closed;
     const own = [...protection.placeholders, ...protection.held.filter((path) => claimed.has(path))];
     this.#placeholders = [...new Set([...this.#placeholders, ...own])];
@@ -364,6 +369,16 @@ function recordsProblem(workspace: string, stateDir: string): MoorageError | nul
       suggestion: "Choose a project's own folder, or another state folder.",
     },
   );
+}
+
+/** Whether nobody can write to its file system, so that nothing holds a place there. */
+function isReadOnly(path: string): boolean {
+  try {
+    accessSync(path, constants.W_OK);
+    return false;
+  } catch (error) {
+    return error instanceof Error && "code" in error && error.code === "EROFS";
+  }
 }
 
 /** @param path with every link resolved, as it was when the environment was made */

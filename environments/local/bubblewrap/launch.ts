@@ -4,6 +4,7 @@ import { randomBytes } from "node:crypto";
 import { closeSync, openSync } from "node:fs";
 import { Socket } from "node:net";
 import { hostProgram } from "../../host-programs.ts";
+import { ownerLabel } from "../../owner.ts";
 import { WORKER_MARKER } from "../../shell/worker.ts";
 import { areTellable, becomeOf, type Start, waitAhead } from "./ahead.ts";
 import { covering, inheritedDescriptors } from "./inherited.ts";
@@ -11,6 +12,15 @@ import type { Owner } from "./sandbox.ts";
 
 /** Ends the mark of bwrap's own processes. */
 export const SANDBOX_MARK = ".sandbox";
+/** Begins the mark of one that waits, followed by a name, a dot and its owner: no record tells of it. */
+const WAITING_MARK = "ahead-";
+
+/** Whose process waits by that mark; null for every other mark. */
+export function ownerOfWaiting(mark: string): { readonly name: string; readonly owner: string } | null {
+  if (!mark.startsWith(WAITING_MARK) || !mark.endsWith(SANDBOX_MARK)) return null;
+  const [name = "", owner = ""] = mark.slice(0, -SANDBOX_MARK.length).split(".");
+  return { name, owner };
+}
 
 /**
  * Of bwrap: its standard streams; arguments and filter are read from 3 and 4; 5 tells what was made. The door's channel
@@ -71,7 +81,7 @@ export function launchNext(options: Launch): void {
   if (owner !== null || hasDoor || !areTellable(env())) return;
   try {
     const inherited = inheritedDescriptors(DESCRIPTORS);
-    const mark = `ahead-${randomBytes(6).toString("hex")}${SANDBOX_MARK}`;
+    const mark = `${WAITING_MARK}${randomBytes(6).toString("hex")}.${ownerLabel()}${SANDBOX_MARK}`;
     withDescriptors({ filter, inherited, hasDoor }, (stdio) =>
       waitAhead(startOf(options), { mark, stdio, inherited }),
     );

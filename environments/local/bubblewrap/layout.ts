@@ -3,6 +3,7 @@ import { existsSync, lstatSync, readFileSync, realpathSync, statSync } from "nod
 import { basename, dirname, isAbsolute, join, normalize } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
 import { homeFolder } from "../../../src/folders.ts";
+import { kindOf } from "./kinds.ts";
 
 /** Where the folder with the named pipes is, inside. */
 export const CHANNEL = "/run/moorage";
@@ -65,6 +66,8 @@ export interface Layout {
   readonly foreign: boolean;
   /** Whether the sandbox resolves names itself. */
   readonly openNetwork: boolean;
+  /** Whether commands cannot write to the workspace. @default false */
+  readonly readonly?: boolean;
 }
 
 /**
@@ -128,7 +131,7 @@ const SYSTEM = [
 ];
 
 /** Options for the file system; those of the workspace come last, so that it shows through what is private. */
-export function layoutArgv({ workspace, channel, hidden, openNetwork, foreign }: Layout): string[] {
+export function layoutArgv({ workspace, channel, hidden, openNetwork, foreign, readonly }: Layout): string[] {
   const home = sandboxHome();
   const argv = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
   for (const path of KERNEL_SETTINGS.filter((candidate) => existsSync(candidate))) {
@@ -142,8 +145,10 @@ export function layoutArgv({ workspace, channel, hidden, openNetwork, foreign }:
   else if (isFolder(home)) argv.push("--perms", "0700", "--tmpfs", home);
   if (process.getuid?.() === 0 && !foreign) {
     for (const path of HIDDEN_FROM_ROOT) {
-      if (isFolder(path)) argv.push("--perms", "0700", "--tmpfs", path);
-      else if (existsSync(path)) argv.push("--ro-bind", "/dev/null", path);
+      const kind = kindOf(path);
+      if (kind === "folder") argv.push("--perms", "0700", "--tmpfs", path);
+      else if (kind === "other" || (kind === "link" && existsSync(path)))
+        argv.push("--ro-bind", "/dev/null", path);
     }
   }
   for (const path of accountHomes(workspace).filter((path) => !isPrivate(path))) {
@@ -160,11 +165,12 @@ export function layoutArgv({ workspace, channel, hidden, openNetwork, foreign }:
     if (isPrivate(resolver)) argv.push("--ro-bind", resolver, resolver);
   }
   // What this process opens there by name, commands must not be able to replace by a link.
-  argv.push("--ro-bind", channel, CHANNEL, "--bind", workspace, workspace);
+  const bind = readonly ? "--ro-bind" : "--bind";
+  argv.push("--ro-bind", channel, CHANNEL, bind, workspace, workspace);
   for (const path of covers.filter((cover) => isInside(cover, workspace))) {
     // A folder above it is a mount of its own, so that it cannot be renamed away and replaced.
     for (let above = dirname(path); isInside(above, workspace); above = dirname(above)) {
-      argv.push("--bind", above, above);
+      argv.push(bind, above, above);
     }
     argv.push("--perms", "0700", "--tmpfs", path);
   }
@@ -197,7 +203,12 @@ export function seesBash(): boolean {
     .split(":")
     .map((folder) => join(folder, "bash"))
     .find((path) => isAbsolute(path) && existsSync(path));
-  return found !== undefined && !isPrivate(found);
+  return found !== undefined && isSeen(found);
+}
+
+/** Whether a program of this machine's own is where it is inside too. */
+export function isSeen(path: string): boolean {
+  return !isPrivate(path);
 }
 
 function isFolder(path: string): boolean {

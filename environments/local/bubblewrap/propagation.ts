@@ -12,12 +12,12 @@ const MAY_MOUNT = 1n << 21n;
 function sharesMounts(): boolean {
   // Optional fields stand between the sixth and a lone hyphen.
   return /^(?:\S+ ){6}(?:\S+ )*?(?:shared|master):\d+ (?:\S+ )*?- /m.test(
-    readFileSync("/proc/self/mountinfo", "latin1"),
+    readFileSync("/proc/self/mountinfo", "utf8"),
   );
 }
 
 function mayMount(): boolean {
-  const effective = /^CapEff:\s*([0-9a-f]+)$/m.exec(readFileSync("/proc/self/status", "latin1"))?.[1] ?? "0";
+  const effective = /^CapEff:\s*([0-9a-f]+)$/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1] ?? "0";
   return (BigInt(`0x${effective}`) & MAY_MOUNT) !== 0n;
 }
 

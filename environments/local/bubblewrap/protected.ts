@@ -3,12 +3,13 @@
  * editors and agents. They are read-only inside, also those that do not exist yet: an empty folder or file holds their
  * place, and goes when the sandbox stops.
  */
-import { lstatSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
-import { readFile, rm, rmdir } from "node:fs/promises";
+import { readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
 import { readGitParts } from "./git-parts.ts";
+import { type Kind, kindOf } from "./kinds.ts";
 import { linkedFiles } from "./linked-files.ts";
+import { makePlaceholders, type Placeholder } from "./placeholders.ts";
 
 /** Of git's own folder, held when they are missing. */
 const GIT = ["hooks", "config"];
@@ -17,6 +18,8 @@ const GIT = ["hooks", "config"];
  * it: by the first git would take its configuration from another folder, the second is more of it.
  */
 const GIT_FILES = { commondir: ".\n", "config.worktree": "" };
+/** Contents of files that hold a place. */
+export const PLACEHOLDER_TEXTS: readonly string[] = Object.values(GIT_FILES);
 
 /** Held when they are missing. */
 const HELD = [
@@ -54,7 +57,7 @@ interface Part {
   /** A folder with protected parts, which is a mount of its own so that it cannot be renamed away with them. */
   readonly writable?: boolean;
   /** What holds its place when it is missing: a file with this text, or a folder. @default nothing */
-  readonly hold?: "folder" | { readonly text: string };
+  readonly hold?: Placeholder["hold"];
 }
 
 export interface Protection {
@@ -66,14 +69,25 @@ export interface Protection {
   readonly held: readonly string[];
   /** Those of them that are read-only as a whole. */
   readonly closed: readonly string[];
+  /** Whether the workspace itself is read-only as a whole. */
+  readonly readonly: boolean;
   /**
-   * Makes the placeholders. At once: each takes some 30 microseconds on a disk, other threads are waited for longer, and
-   * bwrap for all of them.
+   * Makes the placeholders.
    *
-   * @throws the system's error of the first that cannot be made
+   * @throws {MoorageError} ENVIRONMENT_UNAVAILABLE for the first that cannot be made
    */
-  make(): Promise<void>;
+  make(): void;
 }
+
+/** Of a workspace that is read-only anyway, and is to stay so. */
+export const CLOSED_WHOLE: Protection = {
+  argv: [],
+  placeholders: [],
+  held: [],
+  closed: [],
+  readonly: true,
+  make: () => {},
+};
 
 /**
  * Tells how everything is mounted, and what has to be made for it. At once: it is some fifty calls on the way of a start,
@@ -120,27 +134,9 @@ export function protect(workspace: string, claimed: ReadonlySet<string>): Protec
     placeholders: missing.map(({ path }) => path),
     held,
     closed: [...closed].map((name) => join(workspace, name)),
-    make: async () => makePlaceholders(missing),
+    readonly: false,
+    make: () => makePlaceholders(missing),
   };
-}
-
-interface Placeholder {
-  readonly path: string;
-  readonly hold: NonNullable<Part["hold"]>;
-}
-
-/** One that lies in another comes after it. */
-function makePlaceholders(missing: readonly Placeholder[]): void {
-  for (const { path, hold } of missing) {
-    try {
-      if (hold === "folder") mkdirSync(path);
-      else writeFileSync(path, hold.text, { flag: "wx" });
-    } catch (error) {
-      // Another sandbox of this workspace, or somebody else, came first: what is there now is held as well.
-      const isThere = error instanceof Error && "code" in error && error.code === "EEXIST";
-      if (!isThere || kindOf(path) !== (hold === "folder" ? "folder" : "other")) throw error;
-    }
-  }
 }
 
 /** Each once, a folder before what is in it. */
@@ -188,11 +184,7 @@ function isOpened({ writable, hold }: Part): boolean {
 }
 
 /** A part with the folders above it; where one of those is missing, that one is held. */
-function elsewhere(
-  kind: (name: string) => Kind,
-  name: string,
-  hold: NonNullable<Part["hold"]>,
-): readonly Part[] {
+function elsewhere(kind: (name: string) => Kind, name: string, hold: Placeholder["hold"]): readonly Part[] {
   const above = ancestors(name);
   const missing = above.find((folder) => kind(folder) === "missing");
   if (missing === undefined) return [...above.map(opened), { name, hold }];
@@ -212,31 +204,4 @@ function linkError(path: string): MoorageError {
     `Cannot protect "${path}" in the sandbox: it is a symbolic link, which commands could replace`,
     { suggestion: `Put the real file or folder in the place of "${path}", or work in another folder.` },
   );
-}
-
-/** Removes placeholders, deepest first; one that somebody has filled stays. */
-export async function removePlaceholders(paths: readonly string[]): Promise<void> {
-  for (const path of [...paths].sort((a, b) => b.length - a.length)) {
-    try {
-      if (kindOf(path) === "folder") await rmdir(path);
-      else if (Object.values(GIT_FILES).includes(await readFile(path, "utf8"))) await rm(path);
-    } catch (error) {
-      const code = error instanceof Error && "code" in error ? error.code : "";
-      if (code !== "ENOENT" && code !== "ENOTEMPTY" && code !== "ENOTDIR") throw error;
-    }
-  }
-}
-
-type Kind = "missing" | "link" | "folder" | "other";
-
-function kindOf(path: string): Kind {
-  try {
-    // Most are missing, and an error takes longer than the question.
-    const stat = lstatSync(path, { throwIfNoEntry: false });
-    if (stat === undefined) return "missing";
-    return stat.isSymbolicLink() ? "link" : stat.isDirectory() ? "folder" : "other";
-  } catch (error) {
-    if (error instanceof Error && "code" in error && error.code === "ENOTDIR") return "missing";
-    throw error;
-  }
 }

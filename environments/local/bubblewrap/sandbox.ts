@@ -10,16 +10,15 @@ import { Server, Socket } from "node:net";
 import { join } from "node:path";
 import { MoorageError } from "../../../src/errors.ts";
 import { limits } from "../../../src/limits.ts";
-import { DOOR_PORT, HANDING_DOOR } from "../../egress/door.ts";
 import { hostProgram } from "../../host-programs.ts";
-import { quoteAll } from "../../shell/quote.ts";
 import type { ShellStream, StreamEnd } from "../../shell/stream.ts";
-import { WORKER_MARKER } from "../../shell/worker.ts";
+import { command, layoutArguments } from "./arguments.ts";
 import { type Launch, launch, launchNext } from "./launch.ts";
+import { type ExpectedMounts, expectedMounts, wrongMount } from "./mounted.ts";
 import { openHostEnds, openReader, PASSABLE, type PipeSet, PipeStock, type WaitingReader } from "./pipes.ts";
 import { ownMounts } from "./propagation.ts";
 import { seccompFilter } from "./seccomp.ts";
-import { firstProgram, LOGIN_PIPE, runScript, type SupervisorOptions, WHOLE } from "./supervisor.ts";
+import { LOGIN_PIPE, runScript, type SupervisorOptions, WHOLE } from "./supervisor.ts";
 import { LOGIN_MAX, onLines } from "./words.ts";
 
 /** Numbers of a user and a group. */
@@ -51,19 +50,6 @@ export interface SandboxOptions extends SupervisorOptions {
   readonly network: "open" | "none" | { readonly onDoor: (listener: Server) => void };
 }
 
-/** Own namespaces, no capabilities, no terminal. */
-const ISOLATION = [
-  "--unshare-user",
-  "--disable-userns",
-  "--unshare-pid",
-  "--unshare-ipc",
-  "--unshare-uts",
-  "--unshare-cgroup-try",
-  "--cap-drop",
-  "ALL",
-  "--new-session",
-];
-
 /** Process 1 inside, bwrap's own: it adopts every orphan. */
 export const SANDBOX_INIT = "1";
 
@@ -72,6 +58,12 @@ export const SANDBOX_INIT = "1";
  * wait for its first small command by then. One that ends before has it done while it ends.
  */
 const NEXT_MS = 50;
+
+/**
+ * bwrap looks at each mount of the machine, and fails when one goes meanwhile, such as that of a container that ends, or
+ * when a file is replaced just then.
+ */
+const PASSING = /bwrap: Can't .*: No such file or directory/;
 
 /** As a shell tells of a program that SIGKILL ended. */
 const KILLED = 137;
@@ -91,8 +83,14 @@ export class Sandbox {
   /** Host number of the sandbox's process 1: it is gone only when everything inside is. */
   #init: number | null = null;
   #lost: MoorageError | null = null;
+  #reason = "";
   #stderr = "";
   #isReady = false;
+  #isReplaced = false;
+  /** Of the workspace; null until bwrap has been told. */
+  #expected: ExpectedMounts | null = null;
+  /** Requests that wait until what was mounted has been looked at; null from then on. */
+  #requests: string[] | null = [];
   #login: WaitingReader | null = null;
   readonly #gone: Promise<void>;
   readonly #launched: Launch;
@@ -187,8 +185,13 @@ export class Sandbox {
       const layout = await options.layout(actual);
       // Theirs to pass through, not to change: they could put a link in the place of what root opens by name.
       if (owner) chmodSync(options.channel, PASSABLE);
-      await sandbox.#tellArguments([...variables, ...layout]);
-      await stock.fill(options.login === null ? [] : [join(options.channel, LOGIN_PIPE)]);
+      // A bwrap that takes none of it, as somebody has stopped it, has its time too.
+      await Promise.race([sandbox.#tellArguments(layout, variables), sandbox.#untilFailed()]);
+      const filled = stock.fill(options.login === null ? [] : [join(options.channel, LOGIN_PIPE)]);
+      // While others make them.
+      filled.catch(() => {});
+      sandbox.#expected = expectedMounts(layout, workspace);
+      await filled;
     } catch (error) {
       await sandbox.stop();
       throw error;
@@ -199,6 +202,11 @@ export class Sandbox {
   /** Whether it was ever made. */
   get isReady(): boolean {
     return this.#isReady;
+  }
+
+  /** Whether it could not be made for a reason that the next one may not meet. */
+  get failedInPassing(): boolean {
+    return !this.#isReady && (this.#isReplaced || PASSING.test(this.#reason));
   }
 
   /**
@@ -265,7 +273,7 @@ export class Sandbox {
     if (greeting !== "") stdin.write(greeting, "latin1");
     void Promise.race([waiting.opened, waiting.ended]).then(settle);
     this.#expectLogin();
-    this.#child.stdin?.write(`open ${set.name}\n`);
+    this.#request(`open ${set.name}`);
     // Whoever cannot have it is told why; the ends go with the sandbox.
     try {
       await this.ready;
@@ -282,7 +290,7 @@ export class Sandbox {
       close: async () => {
         stdin.destroy();
         const { pid } = waiting.entry;
-        if (pid !== null && this.#streams.has(set.name)) this.#child.stdin?.write(`kill ${pid}\n`);
+        if (pid !== null && this.#streams.has(set.name)) this.#request(`kill ${pid}`);
         // Commands can keep the supervisor from telling it; what is left ends with the sandbox.
         const late = setTimeout(() => this.#told(`exit ${set.name} ${KILLED}`), limits.killVerifyMs);
         await waiting.ended;
@@ -299,15 +307,16 @@ export class Sandbox {
     this.#login = openReader(join(this.#options.channel, LOGIN_PIPE));
   }
 
-  /** Loses it for a reason of the host's. */
-  abandon(reason: string): void {
-    this.#lose(reason);
-    endGroup(this.#child);
+  /** Loses it, as a path that was mounted in it, or that was to be, has become another. */
+  abandon(path: string): void {
+    this.#isReplaced = true;
+    this.#lose(`"${path}", which is protected in it, was replaced outside`);
+    this.#kill();
   }
 
   /** Ends everything inside; resolves when nothing of it is left. Idempotent. */
   async stop(): Promise<void> {
-    if (this.#child.exitCode === null && this.#child.signalCode === null) endGroup(this.#child);
+    this.#kill();
     // While the kernel takes it down.
     if (this.#next) this.#launchNext();
     await this.#gone;
@@ -348,9 +357,10 @@ export class Sandbox {
   }
 
   /** Resolves when bwrap has them: it begins at their end, which Node tells only in its next turn. */
-  #tellArguments(layout: readonly string[]): Promise<void> {
+  #tellArguments(layout: readonly string[], variables: readonly string[]): Promise<void> {
     const pipe = this.#pipe(3);
-    const words = [...layoutArguments({ ...this.#options, layout }), "--setenv", WHOLE, "yes"];
+    const rest = layoutArguments({ ...this.#options, layout });
+    const words = [...variables, ...rest, "--setenv", WHOLE, "yes"];
     return new Promise((resolve) => {
       // One that has failed by now takes none; its end tells why.
       if (pipe.destroyed) return resolve();
@@ -359,26 +369,41 @@ export class Sandbox {
     });
   }
 
+  /** Rejects when it cannot be made any more. */
+  #untilFailed(): Promise<never> {
+    return new Promise((_, reject) => this.ready.catch(reject));
+  }
+
   async #untilReady(doorOpen: Promise<void>): Promise<void> {
     const { stdout } = this.#child;
     if (!stdout) throw new MoorageError("INTERNAL", "Cannot start a sandbox: it has no output");
     let text = "";
-    this.#pipe(5).on("data", (chunk: Buffer) => {
-      text += chunk.toString("latin1");
-      this.#init ??= Number(/"child-pid": *(\d+)/.exec(text)?.[1] ?? 0) || null;
+    const known = new Promise<number>((resolve) => {
+      this.#pipe(5).on("data", (chunk: Buffer) => {
+        text += chunk.toString("latin1");
+        this.#init ??= Number(/"child-pid": *(\d+)/.exec(text)?.[1] ?? 0) || null;
+        if (this.#init !== null) resolve(this.#init);
+      });
     });
     await new Promise<void>((resolve, reject) => {
       const timer = setTimeout(
         () => reject(unavailable(`it did not start within ${limits.openTimeoutMs} ms`)),
         limits.openTimeoutMs,
       );
+      const made = async () => {
+        this.#checkMounts(await known);
+        await doorOpen;
+        if (this.#lost) return;
+        clearTimeout(timer);
+        this.#isReady = true;
+        resolve();
+      };
+      let isMade = false;
       onLines(stdout, (line) => {
         if (line !== "ready") return this.#told(line);
-        return void doorOpen.then(() => {
-          clearTimeout(timer);
-          this.#isReady = true;
-          resolve();
-        });
+        // Commands can say it again.
+        if (!isMade) made().catch(reject);
+        isMade = true;
       });
       void this.#gone.then(() => {
         clearTimeout(timer);
@@ -387,7 +412,21 @@ export class Sandbox {
     });
   }
 
-  #reason = "it ended";
+  /** Lets what waits inside go on, where all is mounted as it was to be. */
+  #checkMounts(init: number): void {
+    if (!this.#expected) throw new MoorageError("INTERNAL", "Cannot start a sandbox: it began by itself");
+    // Of one that is gone by now its end tells.
+    const wrong = this.#lost ? null : wrongMount(init, this.#expected);
+    if (wrong !== null) this.abandon(wrong);
+    const requests = this.#requests ?? [];
+    this.#requests = null;
+    if (!this.#lost) for (const line of requests) this.#request(line);
+  }
+
+  #request(line: string): void {
+    if (this.#requests) this.#requests.push(line);
+    else this.#child.stdin?.write(`${line}\n`);
+  }
 
   #told(line: string): void {
     const [verb = "", name = "", number = ""] = line.split(" ");
@@ -411,8 +450,14 @@ export class Sandbox {
     launchNext(this.#launched);
   }
 
+  /** A number of a process that has ended may be another's by now. */
+  #kill(): void {
+    if (this.#child.exitCode === null && this.#child.signalCode === null) endGroup(this.#child);
+  }
+
   #lose(reason: string): void {
-    this.#reason = reason;
+    // What came first is why.
+    this.#reason ||= reason;
     const lost = new MoorageError("ENVIRONMENT_LOST", `The sandbox is gone: ${reason}`);
     this.#lost ??= lost;
     for (const { end } of this.#streams.values()) end({ exitCode: null, signal: null, lost });
@@ -435,62 +480,6 @@ export function unavailable(reason: string): MoorageError {
   return new MoorageError("ENVIRONMENT_UNAVAILABLE", `Cannot start a bubblewrap sandbox: ${reason}`, {
     suggestion: "Install bubblewrap and allow unprivileged user namespaces, or choose another environment.",
   });
-}
-
-interface Arguments extends Pick<SandboxOptions, "workspace" | "network"> {
-  readonly layout: readonly string[];
-}
-
-/** All options of bwrap. A filter is read from descriptor 4, what was made is told on 5. */
-export function bwrapArguments(options: Arguments): string[] {
-  return [...isolationArguments(options), ...layoutArguments(options)];
-}
-
-/** Nobody's secret, so they stand in its command line. */
-function isolationArguments({ network }: Pick<Arguments, "network">): string[] {
-  return [...ISOLATION, ...(network === "none" ? ["--unshare-net"] : [])];
-}
-
-function layoutArguments({ layout, workspace }: Pick<Arguments, "layout" | "workspace">): string[] {
-  return [
-    ...layout,
-    // Told with the rest: one that gets none of it, as this process has ended, must not be ended in its middle.
-    "--die-with-parent",
-    "--chdir",
-    workspace,
-    // bwrap's own, by which it is found; a program inside has the mark of its shell or none.
-    "--unsetenv",
-    WORKER_MARKER,
-    "--seccomp",
-    "4",
-    "--json-status-fd",
-    "5",
-  ];
-}
-
-/**
- * With a door there are two layers: the outer makes the network namespace, in which the door is opened while the
- * sandbox is made. That happens outside of the sandbox, where commands can neither see nor end it.
- */
-function command(
-  { network, owner, ...options }: SandboxOptions,
-  program: (name: string) => string,
-  inherited: readonly number[],
-): string[] {
-  const bwrap = program("bwrap");
-  const isolation = isolationArguments({ network });
-  const sandbox = [bwrap, ...isolation, "--args", "3", "--", ...firstProgram(options, inherited)];
-  if (typeof network === "string") return sandbox;
-  const outer = [bwrap, "--unshare-user", "--unshare-net", "--cap-drop", "ALL", "--die-with-parent"];
-  // Without it the kernel refuses a root in the inner layer, as it is the outer one's root.
-  if (process.getuid?.() === 0 && owner === null) outer.push("--cap-add", "CAP_SETFCAP");
-  const door = [process.execPath, "-e", HANDING_DOOR, "--", String(DOOR_PORT)];
-  // Without its door the sandbox is nothing that was asked for.
-  const script = `{ ${quoteAll(door)} </dev/null >&2 3<&- 4<&- 5>&- || kill -KILL $$; } &
-unset NODE_CHANNEL_FD NODE_CHANNEL_SERIALIZATION_MODE
-exec 6>&-
-exec "$@"`;
-  return [...outer, "--dev-bind", "/", "/", "--", program("sh"), "-c", script, "sh", ...sandbox];
 }
 
 /**

@@ -57,7 +57,10 @@ done 2>/dev/null`;
  * A login shell writes its variables to a pipe of its own, with a NUL at the end. Where a profile ends the shell, another
  * who hears of its end by the pipeline writes that.
  */
-export function firstProgram({ bash, login }: SupervisorOptions, inherited: readonly number[]): string[] {
+export function firstProgram(
+  { bash, login }: SupervisorOptions,
+  { inherited, shell }: { readonly inherited: readonly number[]; readonly shell: string },
+): string[] {
   const read =
     login === null
       ? ""
@@ -84,7 +87,7 @@ exec 4<&-
 ${next}
 kill -KILL $$
 )`;
-  return ["sh", "-c", script];
+  return [shell, "-c", script];
 }
 
 /** What starts one program. Descriptor 3 tells the host. `read` from its own stat gives the subshell's number. */

@@ -1,102 +1,20 @@
 /** The process that waits to become the next bubblewrap sandbox. Its orchestrators are processes of their own. */
-import { type ChildProcess, spawn } from "node:child_process";
-import { readdirSync, readFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
-import { afterEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { WHOLE } from "../../../environments/local/bubblewrap/supervisor.ts";
 import { readRecords } from "../../../environments/local/owners.ts";
+import { reapWaiting } from "../../../environments/local/reap.ts";
+import { isGone, orchestrators, words } from "./orchestrators.ts";
 import { sandboxes } from "./sandboxes.ts";
 
 const { root, suite, note } = await sandboxes("bubblewrap-ahead");
-const MODULE = join(import.meta.dirname, "../../../environments/local/bubblewrap/index.ts");
+const { orchestrator } = orchestrators(root);
 
-/** For the orchestrators: each line of their standard input is evaluated, and its value told. */
-const ORCHESTRATOR = `const { createBubblewrapEnvironment } = await import(${JSON.stringify(MODULE)});
-const make = (folders) => createBubblewrapEnvironment({ egress: "none", ...folders });
-const say = (value) => console.log(JSON.stringify(value ?? null));
-const AsyncFunction = (async () => {}).constructor;
-for await (const line of (await import("node:readline")).createInterface({ input: process.stdin }))
-  say(await new AsyncFunction("make", "kept", line)(make, (globalThis.kept ??= [])).catch((error) => String(error)));`;
-
-const running: ChildProcess[] = [];
-afterEach(() => {
-  for (const child of running.splice(0)) child.kill("SIGKILL");
-});
-
-/** Of the machine: where some are shared it is a bash that waits, and else bwrap itself. */
-type Mounts = "shared" | "private";
-
-async function orchestrator(mounts: Mounts, env: NodeJS.ProcessEnv = {}) {
-  const places = {
-    workspace: await mkdtemp(join(root, "workspace-")),
-    stateDir: await mkdtemp(join(root, "state-")),
-  };
-  const user = process.getuid?.() === 0 ? [] : ["--user", "--map-current-user"];
-  const node = [process.execPath, "--input-type=module", "-e", ORCHESTRATOR];
-  const child = spawn("/usr/bin/unshare", ["--mount", ...user, "--propagation", mounts, ...node], {
-    env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
-    stdio: ["pipe", "pipe", "inherit"],
-  });
-  running.push(child);
-  const ended = new Promise<number | null>((resolve) => child.once("exit", resolve));
-  const answers = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
-  const ask = async (code: string): Promise<unknown> => {
-    child.stdin.write(`${code.replaceAll("\n", " ")}\n`);
-    return JSON.parse((await answers.next()).value ?? '"it ended"');
-  };
-  /** Starts an environment, and tells what a command in it says. */
-  const run = (command: string) =>
-    ask(`const one = make(${JSON.stringify(places)}); kept.push(one);
-return (await one.exec(${JSON.stringify(command)})).output`);
-  /** A sandbox's bwrap has the same words, and a child. */
-  const waiting = () =>
-    childrenOf(child.pid).filter((pid) => {
-      const [file = "", ...argv] = words(pid);
-      return mounts === "shared"
-        ? argv[3]?.startsWith("IFS= read")
-        : file.endsWith("/bwrap") && childrenOf(pid).length === 0;
-    });
-  /** The one that waits, once there is one. */
-  const one = async () => {
-    await expect.poll(waiting, { timeout: 10_000 }).toHaveLength(1);
-    return waiting()[0] ?? 0;
-  };
-  const stop = () => ask("for (const one of kept.splice(0)) await one.stop()");
-  return { child, ended, ask, run, waiting, one, stop, places };
-}
-
-function childrenOf(parent: number | undefined): number[] {
-  return readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name))
-    .map(Number)
-    .filter((pid) => {
-      try {
-        return new RegExp(`\\) [RSDT] ${parent} `).test(readFileSync(`/proc/${pid}/stat`, "latin1"));
-      } catch {
-        return false;
-      }
-    });
-}
-
-/** Who reaps it may be slow. */
-function isGone(pid: number | undefined): boolean {
-  try {
-    return /\) Z /.test(readFileSync(`/proc/${pid}/stat`, "latin1"));
-  } catch {
-    return true;
-  }
-}
-
-function words(pid: number): string[] {
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
-  } catch {
-    return [];
-  }
-}
+const LIMITS = join(import.meta.dirname, "../../../src/limits.ts");
 
 /** What a start gives to the first program inside, and to a command. */
 const FACTS = `tr '\\0' '\\n' </proc/2/environ | sort; echo; env | grep -v ^MOORAGE_ | sort; echo "$SHLVL $PWD $(umask)"
@@ -139,6 +57,12 @@ suite.each(["shared", "private"] as const)(
       const [old] = waiting();
       expect(await run("umask")).toBe("0027\n");
       await expect.poll(() => isGone(old)).toBe(true);
+      const next = await one();
+      await ask(
+        `(await import("node:child_process")).execFileSync("chrt", ["--batch", "--pid", "0", String(process.pid)])`,
+      );
+      expect(await run("chrt --pid $$ | head -n 1")).toMatch(/SCHED_BATCH\n$/);
+      await expect.poll(() => isGone(next)).toBe(true);
       expect(await stop()).toBe(null);
     });
 
@@ -228,6 +152,36 @@ process.env.PATH = ${JSON.stringify(folder)} + ":" + process.env.PATH`);
       expect(await said("000000")).toBe("");
       // It takes no byte after a whole one.
       expect(await said("00000022echo é; exec cat <&3 rest\0of it")).toBe("é\nrest\0of it");
+    });
+
+    it("is found, though it was stopped, once its orchestrator was killed", async () => {
+      const { child, run, one, ended } = await orchestrator(mounts);
+      await run("true");
+      const pid = await one();
+      process.kill(pid, "SIGSTOP");
+      const reaped = async () => (await reapWaiting()).flatMap(({ processes }) => processes);
+      expect(await reaped()).not.toContain(pid);
+      child.kill("SIGKILL");
+      await ended;
+      expect(isGone(pid)).toBe(false);
+      expect(await reaped()).toContain(pid);
+      await expect.poll(() => isGone(pid)).toBe(true);
+    });
+
+    it("is given up where somebody stops it while it is told", { timeout: 30_000 }, async () => {
+      const many = Object.fromEntries(Array.from({ length: 20 }, (_, at) => [`V${at}`, "x".repeat(50_000)]));
+      const { run, one, ask, stop } = await orchestrator(mounts, many);
+      await run("true");
+      const pid = await one();
+      // Its record is written after it was taken, and before it is told.
+      await ask(`(await import(${JSON.stringify(LIMITS)})).limits.openTimeoutMs = 3000;
+const fs = await import("node:fs");
+const { renameSync } = fs.default;
+fs.default.renameSync = (...paths) => { renameSync(...paths); process.kill(${pid}, "SIGSTOP"); };
+(await import("node:module")).syncBuiltinESMExports()`);
+      expect(await run("true")).toMatch(/did not start within 3000 ms/);
+      await expect.poll(() => isGone(pid)).toBe(true);
+      expect(await stop()).toBe(null);
     });
 
     it("is found by the record of the sandbox that it becomes, whose orchestrator was killed", async () => {
