@@ -56,7 +56,7 @@ const READERS_BUT: ReadonlyMap<string, RegExp> = new Map(
   }),
 );
 
-/** Builtins that evaluate the name after this option; any other expansion in them is harmless. */
+/** Builtins that evaluate the name after this option, or assign to it; any other expansion in them is harmless. */
 const EVALUATING: ReadonlyMap<string, RegExp> = new Map(
   Object.entries({ "[": /^-v$/, test: /^-v$/, wait: /^-[a-z]*p/ }),
 );
@@ -64,7 +64,7 @@ const EVALUATING: ReadonlyMap<string, RegExp> = new Map(
 /** Builtins that leave something behind in the session. `cd` and the readers do not. */
 const HARMLESS_BUILTINS: ReadonlySet<string> = new Set(["break", "continue", "exit", "return", "shift"]);
 const REDEFINING: ReadonlySet<string> = new Set(
-  `. alias bind builtin command complete declare enable eval exec export hash let local mapfile popd pushd read
+  `. alias bind builtin command complete declare enable eval exec export getopts hash let local mapfile popd pushd read
   readarray readonly set shopt source trap typeset unalias unset`.split(/\s+/),
 );
 /**
@@ -100,10 +100,16 @@ function look(node: SyntaxNode, effects: { writes: boolean; redefines: boolean }
     case "ArithmeticWord":
       if (!NUMBER.test(node.value)) effects.writes = true;
       break;
+    case "AnsiCQuoted":
+      // A plain sh does not know `$'...'`, and takes the quote behind a backslash for the end.
+      if (node.text.includes("\\'")) effects.writes = true;
+      break;
     case "TestUnary":
       if (node.operator === "-v") effects.writes = true;
       break;
     case "TestBinary":
+      // A plain sh knows no `[[`, and takes the sign for a redirection.
+      if (node.operator === "<" || node.operator === ">") effects.writes = true;
       if (ARITHMETIC_TESTS.has(node.operator) && ![node.left, node.right].every(isNumber))
         effects.writes = true;
       break;
@@ -135,12 +141,18 @@ function lookAtCommand(command: Command, effects: { writes: boolean; redefines: 
   const words = command.args.map((word) => (word.type === "Word" ? plain(word) : null));
   const evaluating = EVALUATING.get(name);
   if (evaluating) {
-    if (words.some((word) => word !== null && evaluating.test(word))) effects.writes = true;
+    // The option may come of an expansion, so a name that would run something is told by itself.
+    if (words.some((word) => word !== null && (evaluating.test(word) || /\$\(|`/.test(word))))
+      effects.writes = true;
+    if (name === "wait" && words.some((word) => word !== null && evaluating.test(word)))
+      effects.redefines = true;
     return;
   }
   const dangerous = READERS_BUT.get(name);
   if (dangerous) {
     if (words.some((word) => word === null || dangerous.test(word))) effects.writes = true;
+    if (name === "printf" && words.some((word) => word !== null && dangerous.test(word)))
+      effects.redefines = true;
     return;
   }
   if (!READERS.has(name)) effects.writes = true;

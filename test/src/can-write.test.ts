@@ -20,9 +20,24 @@ describe("judgeCommand()", () => {
     "echo ${!x}",
     "(( x ))",
     "wait -p 'a[$(touch c)]'",
+    "[ $(echo -v) 'a[$(touch c)]' ]",
   ])("takes %s for one that runs what a variable's name holds", (command) => {
     expect(judgeCommand(command)).toMatchObject({ writes: true });
   });
+
+  it.each(["[[ b > c ]]", "[[ c < b ]]", "echo $'a\\'; touch c #'"])(
+    "takes %s for what a shell makes of it that is no bash",
+    (command) => {
+      expect(judgeCommand(command)).toMatchObject({ writes: true });
+    },
+  );
+
+  it.each(["printf -v PATH ./bin", "wait -p PATH", "getopts a PATH"])(
+    "knows that %s may change what later names mean",
+    (command) => {
+      expect(judgeCommand(command)).toEqual({ writes: true, redefines: true });
+    },
+  );
 
   it("does not take the words of our own language for programs", () => {
     expect(judgeCommand("constructor a")).toMatchObject({ writes: true });
