@@ -436,9 +436,15 @@ export interface CapturedFile {
   readonly state: "file" | "absent" | "other" | "large";
   /** Only for a file. */
   readonly bytes: Buffer | null;
-  readonly mode: number | null;
+  readonly status: Pick<FileStat, "mode" | "uid" | "gid"> | null;
   /** For what is absent: the topmost folder on its way that is not there either, or null. */
   readonly missingFolder: string | null;
+}
+
+/** Whose an entry of a tree is to be: only root can give one away, and only from root it may be asked. */
+export interface Owner {
+  readonly uid: number;
+  readonly gid: number;
 }
 
 /** What `finish` makes of a folder beside the staged files. Paths are relative to the root. */
@@ -446,10 +452,10 @@ export interface TreeChanges {
   /** Removed, deepest first; a folder only when it is empty by then. */
   readonly remove?: readonly string[];
   /** Made when missing, parents first, and given their mode when everything else is done. */
-  readonly folders?: readonly { readonly path: string; readonly mode: number }[];
-  readonly links?: readonly { readonly path: string; readonly target: string }[];
-  /** Files whose mode alone changes. */
-  readonly modes?: readonly { readonly path: string; readonly mode: number }[];
+  readonly folders?: readonly { readonly path: string; readonly mode: number; readonly owner?: Owner }[];
+  readonly links?: readonly { readonly path: string; readonly target: string; readonly owner?: Owner }[];
+  /** Files whose mode, or owner, alone changes. */
+  readonly modes?: readonly { readonly path: string; readonly mode: number; readonly owner?: Owner }[];
   /**
    * What a scan saw at paths that are staged or removed, null for nothing. Where something else stands just before it
    * would be replaced, it stays. One folder is as good as another. @default nobody else writes there
@@ -479,7 +485,7 @@ export interface TreeWriter {
       readonly size: number;
       readonly mode: number;
       readonly modifiedAt: number;
-      readonly owner?: { readonly uid: number; readonly gid: number };
+      readonly owner?: Owner;
     },
     content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
   ): Promise<void> | void;

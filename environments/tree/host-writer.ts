@@ -6,6 +6,7 @@ import {
   chownSync,
   closeSync,
   constants,
+  lchownSync,
   linkSync,
   lstatSync,
   mkdirSync,
@@ -127,18 +128,23 @@ export class HostWriter implements TreeWriter {
           if (isStill(path) && !this.#place(name, path, open, expected.get(path) === null)) changed.add(path);
         });
       }
-      for (const [index, { path, target }] of links.entries()) {
+      for (const [index, { path, target, owner }] of links.entries()) {
         this.#attempt(path, () => {
           if (!isStill(path)) return;
           const name = `${this.#stageFolder()}/l${index}`;
           symlinkSync(Buffer.from(target, "latin1"), this.#folders.at(name));
+          if (owner) lchownSync(this.#folders.at(name), owner.uid, owner.gid);
           if (!this.#place(name, path, open, expected.get(path) === null)) changed.add(path);
         });
       }
-      for (const { path, mode } of [...modes, ...[...folders].sort((a, b) => byPath(b.path, a.path))]) {
+      for (const { path, mode, owner } of [
+        ...modes,
+        ...[...folders].sort((a, b) => byPath(b.path, a.path)),
+      ]) {
         this.#attempt(path, () => {
           const at = this.#folders.at(path);
           if (lstatSync(at).isSymbolicLink()) throw new Error("it is a link");
+          if (owner) lchownSync(at, owner.uid, owner.gid);
           chmodSync(at, mode);
         });
         opened.delete(path);

@@ -1,6 +1,6 @@
 /** What a writer may name, whether what it is about to replace still is what was seen, and what came of its work. */
 import { MoorageError } from "../../src/errors.ts";
-import type { EnvironmentTree, TreeChanges, TreeEntry, TreeOutcome, TreeWriter } from "../base.ts";
+import type { EnvironmentTree, Owner, TreeChanges, TreeEntry, TreeOutcome, TreeWriter } from "../base.ts";
 import { isInside, isOurs, parentOf } from "./names.ts";
 
 export type Staged = Parameters<TreeWriter["stage"]>[0];
@@ -85,11 +85,18 @@ export function judgeOutcome(
   // What is removed and then made anew is judged by what it should be.
   const anew = new Set(remove.length === 0 ? [] : wantedPaths(files, changes));
   for (const path of remove) if (!anew.has(path)) judge(path, at(path) === undefined, "it is still there");
-  for (const { path, mode } of folders) {
+  const judgeOwned = (path: string, holds: boolean, otherwise: string, owner: Owner | undefined) => {
     const entry = at(path);
-    judge(path, entry?.kind === "directory" && entry.mode === mode, "the folder could not be made");
+    const isTheirs = !owner || (entry?.uid === owner.uid && entry.gid === owner.gid);
+    judge(path, holds && isTheirs, holds ? "its owner could not be set" : otherwise);
+  };
+  for (const { path, mode, owner } of folders) {
+    const entry = at(path);
+    const holds = entry?.kind === "directory" && entry.mode === mode;
+    judgeOwned(path, holds, "the folder could not be made", owner);
   }
-  for (const { path, mode } of modes) judge(path, at(path)?.mode === mode, "its mode could not be set");
+  for (const { path, mode, owner } of modes)
+    judgeOwned(path, at(path)?.mode === mode, "its mode could not be set", owner);
   for (const { path, size, mode, modifiedAt } of files) {
     const entry = at(path);
     const holds =
@@ -99,8 +106,8 @@ export function judgeOutcome(
       (entry.modifiedAt === modifiedAt || (modifiedAt > TIME_MAX && isOther(path, entry)));
     judge(path, holds && !reasons.has(path), "the file could not be put in place");
   }
-  for (const { path, target } of links) {
-    judge(path, at(path)?.linkTarget === target, "the link could not be put in place");
+  for (const { path, target, owner } of links) {
+    judgeOwned(path, at(path)?.linkTarget === target, "the link could not be put in place", owner);
   }
   return { done, failed };
 }

@@ -198,7 +198,9 @@ export class Checkpoints implements AsyncDisposable {
     const isElsewhere = isOfOtherPlace(checkpoint, place, options);
     const moment = momentOf(store, checkpoint, place.environment);
     const present = await this.#present(store, environment, place, moment, null);
-    const plan = this.#plan(moment, present.states, place, environment, { ...options, isElsewhere });
+    const givesOwners = await canGiveAway(environment);
+    const how = { ...options, givesOwners, isElsewhere };
+    const plan = this.#plan(moment, present.states, place, environment, how);
     const { comparePlan } = await import("./compare.ts");
     return comparePlan(store, environment, place, plan, present.states);
   }
@@ -223,7 +225,9 @@ export class Checkpoints implements AsyncDisposable {
       const moment = momentOf(store, checkpoint, place.environment);
       const reason = options.dryRun ? null : `before restore of ${id}`;
       const present = await this.#present(store, environment, place, moment, reason);
-      const plan = this.#plan(moment, present.states, place, environment, { ...options, isElsewhere });
+      const givesOwners = await canGiveAway(environment);
+      const how = { ...options, givesOwners, isElsewhere };
+      const plan = this.#plan(moment, present.states, place, environment, how);
       const shown = { others: plan.others.map(showName), left: leftOf(plan) };
       if (options.dryRun) {
         const restored = [...plan.set.keys()].sort().map(showName);
@@ -303,10 +307,10 @@ export class Checkpoints implements AsyncDisposable {
     present: ReadonlyMap<string, PathState>,
     place: Place,
     environment: BaseEnvironment,
-    { paths, removeOthers = false, isElsewhere }: RestoreOptions & { readonly isElsewhere: boolean },
+    { paths, removeOthers = false, ...how }: RestoreOptions & Parameters<typeof planRestore>[2],
   ): RestorePlan {
     const asked = paths?.map((path) => askedPath(path, moment, present, place, environment));
-    return planRestore(moment, present, { ...(asked && { paths: asked }), removeOthers, isElsewhere });
+    return planRestore(moment, present, { ...how, ...(asked && { paths: asked }), removeOthers });
   }
 
   async #tree(
@@ -430,6 +434,12 @@ export class Checkpoints implements AsyncDisposable {
         process.emitWarning(`Checkpoints could not be pruned: ${text}`, "MoorageWarning");
       });
   }
+}
+
+/** Whether commands run as root there, who alone can give a file to somebody else. */
+async function canGiveAway(environment: BaseEnvironment): Promise<boolean> {
+  const { output } = await environment.exec(["id", "-u"], { timeoutMs: limits.fileOpTimeoutMs });
+  return output.trim() === "0";
 }
 
 /** Contents that were pruned between being found and being entered are stored in a second go. */

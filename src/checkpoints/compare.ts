@@ -4,7 +4,7 @@ import type { BaseEnvironment } from "../../environments/base.ts";
 import { contentUpTo } from "../../environments/tree/content.ts";
 import { showName } from "../../environments/tree/names.ts";
 import type { RestorePlan } from "./plan.ts";
-import type { PathState } from "./states.ts";
+import { isOtherOwner, ownerOf, type PathState } from "./states.ts";
 import type { CheckpointStore } from "./store.ts";
 import type { Place } from "./take.ts";
 
@@ -51,6 +51,8 @@ function comparePath(name: string, before: SideOf, after: SideOf): string[] {
   const lines: string[] = [];
   const words = { before: wordsFor(before.state), after: wordsFor(after.state) };
   if (words.before !== words.after) lines.push(`${name}: ${words.before} -> ${words.after}\n`);
+  if (isOtherOwner(before.state, after.state))
+    lines.push(`${name}: owner ${ownerWords(before.state)} -> ${ownerWords(after.state)}\n`);
   const hasFile = before.state?.kind === "file" || after.state?.kind === "file";
   const isSame =
     before.state?.kind === "file" && after.state?.kind === "file" && before.state.hash === after.state.hash;
@@ -86,6 +88,11 @@ function wordsFor(state: PathState | undefined): string {
     default:
       return "nothing";
   }
+}
+
+function ownerWords(state: PathState | undefined): string {
+  const owner = ownerOf(state);
+  return owner ? `${owner.uid}:${owner.gid}` : "not noted";
 }
 
 function octal(mode: number): string {

@@ -1,7 +1,7 @@
 /** From what was and what is to what has to be done. */
 import { foldersOn, isUnder } from "../../environments/tree/names.ts";
 import type { Moment } from "./moment.ts";
-import { type PathState, sameState } from "./states.ts";
+import { isOtherOwner, type PathState, sameState } from "./states.ts";
 
 export interface RestorePlan {
   /** Paths with the state that they get; absolute ones lie outside of the workspace. */
@@ -11,11 +11,14 @@ export interface RestorePlan {
   readonly others: readonly string[];
   /** Neither changed nor removed, by path with the reason. */
   readonly left: ReadonlyMap<string, string>;
+  /** Whether a path gets back the owner that it had. */
+  readonly givesOwners: boolean;
 }
 
 /**
  * @param paths only these and what is in them; all without
  * @param removeOthers also removes what calls did not make
+ * @param givesOwners whether a path gets back the owner that it had
  * @param isElsewhere the moment is another place's, so that nothing here was made by the calls that it knows of
  */
 export function planRestore(
@@ -24,15 +27,19 @@ export function planRestore(
   {
     paths,
     removeOthers = false,
+    givesOwners = false,
     isElsewhere = false,
   }: {
     readonly paths?: readonly string[];
     readonly removeOthers?: boolean;
+    readonly givesOwners?: boolean;
     readonly isElsewhere?: boolean;
   } = {},
 ): RestorePlan {
   const isAsked = (path: string) =>
     !paths || paths.some((asked) => path === asked || isUnder(path, asked) || asked === "");
+  const isAsItWas = (state: PathState, now: PathState | undefined) =>
+    sameState(state, now) && !(givesOwners && isOtherOwner(state, now));
   const set = new Map<string, Exclude<PathState, { kind: "absent" | "kept" }>>();
   const remove = new Set<string>();
   const others: string[] = [];
@@ -51,7 +58,7 @@ export function planRestore(
         else remove.add(path);
       }
     } else if (now?.kind === "kept") leave(path);
-    else if (!sameState(state, now)) {
+    else if (!isAsItWas(state, now)) {
       set.set(path, state);
       // Something of another kind is in its place.
       if (now && now.kind !== "absent" && now.kind !== state.kind) remove.add(path);
@@ -77,12 +84,12 @@ export function planRestore(
     // The folders on the way to what comes back, as they were.
     for (const folder of foldersOn(path)) {
       const state = moment.states.get(folder);
-      if (state?.kind === "directory" && !sameState(state, present.get(folder))) {
+      if (state?.kind === "directory" && !isAsItWas(state, present.get(folder))) {
         set.set(folder, state);
         const now = present.get(folder);
         if (now && now.kind !== "absent" && now.kind !== "directory") remove.add(folder);
       }
     }
   }
-  return { set, remove: [...remove], others: others.sort(), left };
+  return { set, remove: [...remove], others: others.sort(), left, givesOwners };
 }

@@ -1,10 +1,10 @@
 /** Makes a workspace what it was at a checkpoint, in this environment or another one. */
-import type { BaseEnvironment, TreeChanges } from "../../environments/base.ts";
+import type { BaseEnvironment, Owner, TreeChanges } from "../../environments/base.ts";
 import { showName, textOf } from "../../environments/tree/names.ts";
 import { isMoorageError } from "../errors.ts";
 import type { Moment } from "./moment.ts";
 import type { RestorePlan } from "./plan.ts";
-import type { PathState, Skipped } from "./states.ts";
+import { ownerOf, type PathState, type Skipped } from "./states.ts";
 import type { CheckpointStore } from "./store.ts";
 import type { Place } from "./take.ts";
 
@@ -28,17 +28,22 @@ export async function applyPlan(
 ): Promise<Applied> {
   const failed: Skipped[] = [];
   const writer = environment.tree.writer(place.root);
-  const folders = new Map<string, number>();
-  const links: { path: string; target: string }[] = [];
-  const modes: { path: string; mode: number }[] = [];
+  const folders = new Map<string, { readonly mode: number; readonly owner?: Owner }>();
+  const links: { path: string; target: string; owner?: Owner }[] = [];
+  const modes: { path: string; mode: number; owner?: Owner }[] = [];
   const files: (readonly [string, FileState])[] = [];
   const outside: string[] = [];
+  const owned = (state: PathState) => {
+    const owner = plan.givesOwners ? ownerOf(state) : null;
+    return owner ? { owner } : {};
+  };
   for (const [path, state] of plan.set) {
     const now = present.get(path);
     if (path.startsWith("/")) outside.push(path);
-    else if (state.kind === "directory") folders.set(path, state.mode);
-    else if (state.kind === "symlink") links.push({ path, target: state.target });
-    else if (now?.kind === "file" && now.hash === state.hash) modes.push({ path, mode: state.mode });
+    else if (state.kind === "directory") folders.set(path, { mode: state.mode, ...owned(state) });
+    else if (state.kind === "symlink") links.push({ path, target: state.target, ...owned(state) });
+    else if (now?.kind === "file" && now.hash === state.hash)
+      modes.push({ path, mode: state.mode, ...owned(state) });
     else files.push([path, state]);
   }
   const remove = plan.remove.filter((path) => !path.startsWith("/"));
@@ -48,24 +53,24 @@ export async function applyPlan(
       const folder = path.slice(0, slash);
       const then = moment.states.get(folder) ?? present.get(folder);
       if (!folders.has(folder) && then?.kind === "directory" && (then.mode & 0o300) !== 0o300)
-        if (!remove.includes(folder)) folders.set(folder, then.mode);
+        if (!remove.includes(folder)) folders.set(folder, { mode: then.mode });
     }
   }
   try {
     // In the order of their packs, each of which is read once.
-    for (const [path, { hash, size, mode, modifiedAt, uid, gid }] of files) {
+    for (const [path, state] of files) {
+      const { hash, size, mode, modifiedAt } = state;
       const bytes = await store.blobs.read(hash);
       if (!bytes) {
         failed.push({ path: showName(path), reason: "its content is no longer in the store" });
         continue;
       }
-      const owner = uid >= 0 ? { owner: { uid, gid } } : {};
       const at = modifiedAt >= 0 ? modifiedAt : Math.floor(Date.now() / 1000);
-      await writer.stage({ path, size, mode, modifiedAt: at, ...owner }, [bytes]);
+      await writer.stage({ path, size, mode, modifiedAt: at, ...owned(state) }, [bytes]);
     }
     const changes: TreeChanges = {
       remove,
-      folders: [...folders].map(([path, mode]) => ({ path, mode })),
+      folders: [...folders].map(([path, folder]) => ({ path, ...folder })),
       links,
       modes,
     };

@@ -4,7 +4,8 @@ import { z } from "zod";
 
 /**
  * The state of one path at one moment. Paths have one character per byte: relative to the workspace, or absolute
- * outside of it. `kept` is something whose content is not in the store: it is neither changed nor removed.
+ * outside of it. `kept` is something whose content is not in the store: it is neither changed nor removed. An owner
+ * that was not noted is -1.
  */
 export type PathState =
   | { readonly kind: "absent" }
@@ -17,8 +18,8 @@ export type PathState =
       readonly uid: number;
       readonly gid: number;
     }
-  | { readonly kind: "directory"; readonly mode: number }
-  | { readonly kind: "symlink"; readonly target: string }
+  | { readonly kind: "directory"; readonly mode: number; readonly uid: number; readonly gid: number }
+  | { readonly kind: "symlink"; readonly target: string; readonly uid: number; readonly gid: number }
   | { readonly kind: "kept" };
 
 export type States = ReadonlyMap<string, PathState>;
@@ -41,8 +42,8 @@ const line = z.union([
     z.number(),
     z.number(),
   ]),
-  z.tuple([z.string(), z.literal("d"), z.number()]),
-  z.tuple([z.string(), z.literal("l"), z.string()]),
+  z.tuple([z.string(), z.literal("d"), z.number(), z.number().default(-1), z.number().default(-1)]),
+  z.tuple([z.string(), z.literal("l"), z.string(), z.number().default(-1), z.number().default(-1)]),
   z.tuple([z.string(), z.literal("k")]),
 ]);
 type Line = z.output<typeof line>;
@@ -74,9 +75,9 @@ function toLine([path, state]: readonly [string, PathState]): Line {
     case "kept":
       return [path, "k"];
     case "directory":
-      return [path, "d", state.mode];
+      return [path, "d", state.mode, state.uid, state.gid];
     case "symlink":
-      return [path, "l", state.target];
+      return [path, "l", state.target, state.uid, state.gid];
     case "file":
       return [path, "f", state.mode, state.hash, state.size, state.modifiedAt, state.uid, state.gid];
   }
@@ -90,9 +91,9 @@ function fromLine(entry: Line): [string, PathState] {
     case "k":
       return [path, { kind: "kept" }];
     case "d":
-      return [path, { kind: "directory", mode: entry[2] }];
+      return [path, { kind: "directory", mode: entry[2], uid: entry[3], gid: entry[4] }];
     case "l":
-      return [path, { kind: "symlink", target: entry[2] }];
+      return [path, { kind: "symlink", target: entry[2], uid: entry[3], gid: entry[4] }];
     case "f": {
       const [, , mode, hash, size, modifiedAt, uid, gid] = entry;
       return [path, { kind: "file", mode, hash, size, modifiedAt, uid, gid }];
@@ -107,4 +108,16 @@ export function sameState(a: PathState | undefined, b: PathState | undefined): b
   if (a.kind === "directory" && b.kind === "directory") return a.mode === b.mode;
   if (a.kind === "symlink" && b.kind === "symlink") return a.target === b.target;
   return true;
+}
+
+/** Whose a path is; null where that was not noted. */
+export function ownerOf(state: PathState | undefined): { readonly uid: number; readonly gid: number } | null {
+  if (state === undefined || !("uid" in state) || state.uid < 0) return null;
+  return { uid: state.uid, gid: state.gid };
+}
+
+/** Whether both states say whose the path is, and not the same. */
+export function isOtherOwner(a: PathState | undefined, b: PathState | undefined): boolean {
+  const [then, now] = [ownerOf(a), ownerOf(b)];
+  return then !== null && now !== null && (then.uid !== now.uid || then.gid !== now.gid);
 }

@@ -99,11 +99,17 @@ async function enterCaptured(
 ): Promise<void> {
   const path = relativeTo(place, file.realPath);
   if (file.link)
-    states.set(relativeTo(place, file.link.path), { kind: "symlink", target: bytesOf(file.link.target) });
-  if (file.state === "file" && file.bytes && file.mode !== null) {
+    states.set(relativeTo(place, file.link.path), {
+      kind: "symlink",
+      target: bytesOf(file.link.target),
+      uid: -1,
+      gid: -1,
+    });
+  if (file.state === "file" && file.bytes && file.status !== null) {
     const hash = await contents.put(file.bytes);
-    const { mode, bytes } = file;
-    states.set(path, { kind: "file", mode, hash, size: bytes.length, modifiedAt: -1, uid: -1, gid: -1 });
+    const { mode, uid, gid } = file.status;
+    // What was built from the content that the call writes is newer than it, so its time is that of its return.
+    states.set(path, { kind: "file", mode, hash, size: file.bytes.length, modifiedAt: -1, uid, gid });
     return;
   }
   if (file.state === "absent") {
@@ -179,9 +185,13 @@ export async function takeTree(
         states.set(path, { kind: "kept" });
         unknown.push(entry);
       }
-    } else if (kind === "directory") states.set(path, { kind: "directory", mode: entry.mode });
-    else if (kind === "symlink") states.set(path, { kind: "symlink", target: entry.linkTarget ?? "" });
-    else states.set(path, { kind: "kept" });
+    } else if (kind === "directory") {
+      const { mode, uid, gid } = entry;
+      states.set(path, { kind: "directory", mode, uid, gid });
+    } else if (kind === "symlink") {
+      const { linkTarget: target = "", uid, gid } = entry;
+      states.set(path, { kind: "symlink", target, uid, gid });
+    } else states.set(path, { kind: "kept" });
   }
   const contents = store.blobs.writer();
   const isLook = options.reason === null;

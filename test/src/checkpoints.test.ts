@@ -2,6 +2,8 @@ import { spawnSync } from "node:child_process";
 import {
   chmodSync,
   existsSync,
+  lchownSync,
+  lstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -225,6 +227,37 @@ describe("checkpoints", () => {
       await expect(f.restore(id)).rejects.toMatchObject({ code: "INVALID_ARGUMENTS" });
     }
     await expect(f.restore("cp-0123456789ab")).rejects.toMatchObject({ code: "CHECKPOINT_MISSING" });
+  });
+
+  it("gives everything back to whom it belonged, after a call that wrote one file too", async ({ skip }) => {
+    skip(process.getuid?.() !== 0, "only root can give a file to somebody else");
+    await using f = await fixture();
+    const owners = () =>
+      ["a", "d", "d/b", "l"].map((path) => {
+        const { uid, gid, mode } = lstatSync(f.at(path));
+        return [path, uid, gid, path === "l" ? "link" : (mode & 0o7777).toString(8)];
+      });
+    mkdirSync(f.at("d"));
+    for (const path of ["a", "d/b"]) writeFileSync(f.at(path), "1");
+    symlinkSync("a", f.at("l"));
+    for (const path of ["a", "d", "d/b", "l"]) lchownSync(f.at(path), 1234, 2345);
+    chmodSync(f.at("a"), 0o4755);
+    chmodSync(f.at("d"), 0o2755);
+    const was = owners();
+    const written = await f.call("write_file", { path: "a", content: "2" });
+    await f.restore(written.checkpoint);
+    expect(owners()).toEqual(was);
+    const gone = await f.call("terminal", { command: "rm -r a d l; echo 2 >a" });
+    await f.restore(gone.checkpoint);
+    expect(owners()).toEqual(was);
+    const taken = await f.call("terminal", { command: "chown -hR 0:0 ." });
+    const report = await f.restore(taken.checkpoint, { dryRun: true });
+    expect(report.restored).toEqual(["a", "d", "d/b", "l"]);
+    expect(await f.moorage.checkpoints.diff(String(taken.checkpoint), f.moorage.environment())).toContain(
+      "l: owner 1234:2345 -> 0:0\n",
+    );
+    expect(await f.restore(taken.checkpoint)).toMatchObject({ failed: [], restored: report.restored });
+    expect(owners()).toEqual(was);
   });
 
   it("shows the difference between a checkpoint and the present", async () => {

@@ -4,6 +4,7 @@ import { MoorageError } from "../../../src/errors.ts";
 import { limits } from "../../../src/limits.ts";
 import type { CapturedFile, EnvironmentTree } from "../../base.ts";
 import { absolutePath } from "../files/path.ts";
+import { needStatus } from "../files/stat.ts";
 import { quote } from "../quote.ts";
 import type { SystemShell } from "../stream.ts";
 
@@ -52,7 +53,7 @@ function toCaptured(path: string, place: Buffer, content: Buffer, code: string):
   const [real = "", missing = "", target = ""] = place.toString("latin1").split("\0");
   const text = (bytes: string) => Buffer.from(bytes, "latin1").toString("utf8");
   const link = target === "" ? null : { path: text(real), target };
-  const nothing = { path, realPath: text(real), link, bytes: null, mode: null, missingFolder: null };
+  const nothing = { path, realPath: text(real), link, bytes: null, status: null, missingFolder: null };
   if (code === "0") return { ...nothing, state: "file", ...parseRead(content) };
   const [, reason = ""] = /^moorage-file ([A-Z]+)/m.exec(content.toString("latin1")) ?? [];
   if (reason === "BIG") return { ...nothing, state: "large" };
@@ -63,7 +64,7 @@ function toCaptured(path: string, place: Buffer, content: Buffer, code: string):
 }
 
 /** The answer of the library's reader: real path, then status after or before the content. */
-function parseRead(answer: Buffer): { realPath: string; bytes: Buffer; mode: number } {
+function parseRead(answer: Buffer): Required<Pick<CapturedFile, "realPath" | "bytes" | "status">> {
   const end = answer.indexOf(0);
   const realPath = answer.toString("utf8", 0, end);
   const body = answer.subarray(end + 1);
@@ -72,16 +73,12 @@ function parseRead(answer: Buffer): { realPath: string; bytes: Buffer; mode: num
     return {
       realPath,
       bytes: Buffer.from(body.subarray(1, bar)),
-      mode: modeIn(body.toString("latin1", bar + 1)),
+      status: needStatus(body.toString("latin1", bar + 1)),
     };
   }
   const line = body.indexOf("\n");
   const bytes = Buffer.from(body.subarray(line + 1));
-  return { realPath, bytes, mode: modeIn(body.toString("latin1", 1, line)) };
-}
-
-function modeIn(status: string): number {
-  return Number.parseInt(status, 8) & 0o7777;
+  return { realPath, bytes, status: needStatus(body.toString("latin1", 1, line)) };
 }
 
 function split(bytes: Buffer, mark: Buffer): Buffer[] {

@@ -2,7 +2,7 @@
  * The scripts by which what is staged comes into place, folder by folder, so that a thousand files of one folder cost
  * one program, and a folder that is not there yet one rename. `$s` is the folder for staged files.
  */
-import type { TreeChanges } from "../../base.ts";
+import type { Owner, TreeChanges } from "../../base.ts";
 import { byPath, foldersOn, parentOf } from "../../tree/names.ts";
 import { quote } from "../quote.ts";
 
@@ -48,7 +48,7 @@ export function planFolders(
  */
 export function finishScripts(
   placed: readonly string[],
-  { remove = [], folders = [], modes = [] }: TreeChanges,
+  { remove = [], folders = [], links = [], modes = [] }: TreeChanges,
   { whole, tops }: FolderPlan,
   leftCode: number,
 ): { readonly now: string; readonly rest: () => string } {
@@ -80,6 +80,10 @@ export function finishScripts(
   const last = () => [
     ...makeFolders(made.filter((path) => !whole.has(path))),
     ...moveAll(placed.filter((path) => !underWhole(path))),
+    // Before the modes: whose a program is no longer, it no longer runs as.
+    ...setOwners("l", links),
+    ...setOwners("d", folders),
+    ...setOwners("any", modes),
     ...setModes(
       "d",
       folders.filter(({ path, mode }) => !whole.has(path) || !isStagedMode(mode)),
@@ -121,6 +125,25 @@ function makeFolders(paths: readonly string[]): string[] {
   return inFolders(paths, (folder, words) => `${noLink(folder)} && mkdir -p -- ${words}`);
 }
 
+/** @param kind what is given away: where an entry could not be made, what stands there stays whose it is */
+function setOwners(
+  kind: keyof typeof KIND_TESTS,
+  entries: readonly { readonly path: string; readonly owner?: Owner }[],
+): string[] {
+  const owned = entries.flatMap(({ path, owner }) =>
+    owner ? [{ path, word: `${owner.uid}:${owner.gid}` }] : [],
+  );
+  return [...Map.groupBy(owned, ({ word }) => word)].flatMap(([word, members]) =>
+    inFolders(
+      members.map(({ path }) => path),
+      (folder, words) =>
+        `${noLink(folder)} && find ${words} -maxdepth 0 ${KIND_TESTS[kind]} -exec chown -h ${word} {} +`,
+    ),
+  );
+}
+
+const KIND_TESTS = { l: "-type l", d: "-type d", any: "! -type l" } as const;
+
 /**
  * From the deepest up, since a folder's own mode may close it.
  *
@@ -130,14 +153,14 @@ function setModes(
   kind: "d" | "any",
   entries: readonly { readonly path: string; readonly mode: number }[],
 ): string[] {
-  const test = kind === "d" ? "-type d" : "! -type l";
   return [...Map.groupBy(entries, ({ mode }) => mode)]
     .flatMap(([mode, members]) => {
       // With five digits GNU chmod also clears a folder's set-group bit.
       const octal = mode.toString(8).padStart(5, "0");
       return inFolders(
         members.map(({ path }) => path),
-        (folder, words) => `${noLink(folder)} && find ${words} -maxdepth 0 ${test} -exec chmod ${octal} {} +`,
+        (folder, words) =>
+          `${noLink(folder)} && find ${words} -maxdepth 0 ${KIND_TESTS[kind]} -exec chmod ${octal} {} +`,
       );
     })
     .reverse();

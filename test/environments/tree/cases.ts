@@ -308,6 +308,56 @@ export function treeCases(subject: () => Subject): void {
     expect(readdirSync(root).filter((name) => name.startsWith(".moorage-"))).toEqual([]);
   });
 
+  it("writer() gives links, folders and files that stay to whom they are to belong, and keeps their modes", async ({
+    skip,
+  }) => {
+    skip(process.getuid?.() !== 0, "only root can give a file to somebody else");
+    const { tree, fresh } = subject();
+    const owner = { uid: 1234, gid: 2345 };
+    for (const isScanned of [false, true]) {
+      const [root, outside] = [fresh(), fresh()];
+      if (isScanned) await tree.scan(root);
+      for (const name of ["stays \xff", "closed"]) writeFileSync(at(root, name), "1");
+      mkdirSync(join(root, "old"));
+      writeFileSync(join(outside, "f"), "theirs");
+      symlinkSync(outside, join(root, "x"));
+      const writer = tree.writer(root);
+      await writer.stage({ path: "new/f", size: 1, mode: 0o4755, modifiedAt: 1, owner }, [Buffer.from("1")]);
+      const outcome = await writer.finish({
+        folders: ["new", "old"].map((path) => ({ path, mode: 0o2750, owner })),
+        links: ["new/l", "l"].map((path) => ({ path, target: "nowhere", owner })),
+        modes: [
+          { path: "stays \xff", mode: 0o6755, owner },
+          { path: "closed", mode: 0, owner },
+          { path: "x/f", mode: 0o600, owner },
+        ],
+      });
+      expect(outcome.failed.map(({ path }) => path)).toEqual(["x/f"]);
+      const { entries } = await tree.scan(root);
+      expect(
+        entries
+          .filter(({ path }) => path !== "x")
+          .map(({ path, uid, gid, mode, kind }) => [
+            path,
+            uid,
+            gid,
+            kind === "symlink" ? "link" : mode.toString(8),
+          ]),
+      ).toEqual(
+        [
+          ["closed", "0"],
+          ["l", "link"],
+          ["new", "2750"],
+          ["new/f", "4755"],
+          ["new/l", "link"],
+          ["old", "2750"],
+          ["stays \xff", "6755"],
+        ].map(([path, mode]) => [path, owner.uid, owner.gid, mode]),
+      );
+      expect(lstatSync(join(outside, "f")).uid).toBe(0);
+    }
+  });
+
   it("writer() takes many files of the same folders in any order, more than one request holds, and their owners", async () => {
     const { tree, fresh } = subject();
     const isRoot = process.getuid?.() === 0;
