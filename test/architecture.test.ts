@@ -18,7 +18,7 @@ const RULES: readonly (readonly [layer: RegExp, allowed: RegExp])[] = [
   [/^src\/(cli|mcp)\//, /^src\/|^environments\/(base|upkeep|tree\/names)\.ts$|^images\//],
   [
     /^src\//,
-    /^src\/(?!index\.|moorage\.|places\.|cli\/|mcp\/)|^environments\/(base|spec|tree\/(?:names|content|ignore-rules))\.ts$/,
+    /^src\/(?!index\.|moorage\.|places\.|cli\/|mcp\/)|^environments\/(base|spec|owner|tree\/(?:names|content|ignore-rules))\.ts$/,
   ],
   [/^tools\//, /^tools\/|^environments\/base\.ts$|^src\/(errors|limits|line-ends|registry|budget)\.ts$/],
 ];

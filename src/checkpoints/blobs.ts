@@ -3,13 +3,20 @@
  * a content-addressed store that checks what it gives back. The index says which pack holds which content.
  */
 import { createHash } from "node:crypto";
-import { join } from "node:path";
+import { readdir, rm, stat } from "node:fs/promises";
+import { join, relative } from "node:path";
 import type { DatabaseSync, StatementSync } from "node:sqlite";
 import cacache from "cacache";
 import { MoorageError, toMoorageError } from "../errors.ts";
+import { identityOf } from "./index-file.ts";
 
 /** Contents that share a pack, bytes. */
 const PACK_BYTES = 2 * 1024 * 1024;
+const DAY_MS = 24 * 3600_000;
+/** What every pack is entered as into the store's own index, which nobody asks: packs are asked for by their digest. */
+const ENTRY = "pack";
+const removeEntry: (cache: string, key: string, options: { removeFully: boolean }) => Promise<unknown> =
+  cacache.rm.entry;
 
 /** A content on its way into the index. */
 interface Placed {
@@ -26,6 +33,8 @@ export class Blobs {
   readonly #findBlob: StatementSync;
   /** Packs that were seen to be there. */
   readonly #seen = new Set<string>();
+  /** Which folder has the packs, null before there is one. */
+  #home: string | null | undefined;
   #losses = 0;
   #lastPack: { readonly integrity: string; readonly bytes: Buffer } | null = null;
 
@@ -42,6 +51,17 @@ export class Blobs {
     this.#findBlob = database.prepare(
       "SELECT blobs.pack, blobs.start, blobs.length, packs.integrity FROM blobs JOIN packs ON packs.id = blobs.pack WHERE hash = ?",
     );
+  }
+
+  /** Notices that the folder of the packs was removed, so that nobody goes by what was stored in it. */
+  notice(): void {
+    const home = identityOf(this.#folder);
+    const was = this.#home;
+    this.#home = home;
+    if (home === was || was === null || (was === undefined && home !== null)) return;
+    this.#seen.clear();
+    this.#lastPack = null;
+    this.#distrust();
   }
 
   /** Collects contents of one checkpoint; they count from `commit` on. */
@@ -85,9 +105,8 @@ export class Blobs {
     const content = this.#lastPack.bytes.subarray(row.start, row.start + row.length);
     if (hashOf(content) === hash) return content;
     // The index is wrong about it.
-    this.#losses += 1;
     this.#database.prepare("DELETE FROM blobs WHERE hash = ?").run(hash);
-    this.#database.exec("DELETE FROM memories");
+    this.#distrust();
     return null;
   }
 
@@ -129,11 +148,29 @@ export class Blobs {
     }
   }
 
+  /**
+   * Once a day, removes packs that no index knows: a process that was killed had written them, or had not come to remove
+   * them. A pack of a checkpoint in the making is younger, also when the clock jumps by hours.
+   */
+  async sweep(): Promise<void> {
+    const today = Math.floor(Date.now() / DAY_MS);
+    if (this.#database.prepare("PRAGMA user_version").get()?.user_version === today) return;
+    this.#database.exec(`PRAGMA user_version = ${today}`);
+    const find = this.#database.prepare("SELECT id FROM packs WHERE integrity = ?");
+    const packs = join(this.#folder, "content-v2", "sha512");
+    for (const path of await oldFiles(packs)) {
+      const digest = Buffer.from(relative(packs, path).replaceAll("/", ""), "hex").toString("base64");
+      if (!find.get(`sha512-${digest}`)) await rm(path, { force: true });
+    }
+    for (const path of await oldFiles(join(this.#folder, "tmp"))) await rm(path, { force: true });
+  }
+
   /** Writes a pack's file. */
   async putPack(bytes: Buffer): Promise<string> {
     const integrity = `sha512-${createHash("sha512").update(bytes).digest("base64")}`;
     try {
-      await cacache.put(this.#folder, integrity, bytes, { algorithms: ["sha512"] });
+      await cacache.put(this.#folder, ENTRY, bytes, { algorithms: ["sha512"] });
+      await removeEntry(this.#folder, ENTRY, { removeFully: true });
     } catch (error) {
       // Said here: whoever reads the workspace at the time would pass for the one that failed.
       throw toMoorageError(error, "CHECKPOINT_FAILED", "Cannot store contents of a checkpoint");
@@ -183,10 +220,14 @@ export class Blobs {
     return this.#losses;
   }
 
-  /** What was in a lost pack is stored anew when it is met again, so nobody may go by what was stored once. */
   #lose(pack: number): void {
-    this.#losses += 1;
     this.#forgetPack(pack);
+    this.#distrust();
+  }
+
+  /** What was lost is stored anew when it is met again, so nobody may go by what was stored once. */
+  #distrust(): void {
+    this.#losses += 1;
     this.#database.exec("DELETE FROM memories");
   }
 
@@ -244,4 +285,20 @@ export class BlobWriter {
 
 export function hashOf(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex");
+}
+
+/** Files in a folder and below it that were last written more than a day ago. */
+async function oldFiles(folder: string): Promise<readonly string[]> {
+  const found = await readdir(folder, { recursive: true, withFileTypes: true }).catch((error: unknown) => {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return [];
+    throw error;
+  });
+  const old: string[] = [];
+  for (const entry of found.filter((each) => each.isFile())) {
+    const path = join(entry.parentPath, entry.name);
+    // Another process may remove it meanwhile.
+    const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: Number.POSITIVE_INFINITY }));
+    if (Date.now() - mtimeMs > DAY_MS) old.push(path);
+  }
+  return old;
 }

@@ -68,6 +68,8 @@ export class Checkpoints implements AsyncDisposable {
   readonly #settings: CheckpointSettings;
   #store: Promise<CheckpointStore> | null = null;
   #opened: CheckpointStore | null = null;
+  /** Those whose file is not the index any more; what is at work still uses them. */
+  readonly #replaced: CheckpointStore[] = [];
   readonly #places = new WeakMap<BaseEnvironment, ReturnType<typeof findPlace>>();
   readonly #names = new WeakMap<BaseEnvironment, PlaceNames>();
   readonly #memories = new Map<string, { readonly losses: number; readonly taken: TakenTree }>();
@@ -102,7 +104,8 @@ export class Checkpoints implements AsyncDisposable {
       readonly onlyOutside?: boolean;
     },
   ): Promise<TakenCheckpoint | null> {
-    return this.#healed(environment, async (store, place) => {
+    const place = await this.#place(environment);
+    return this.#healed(async (store) => {
       const taken = await once(() =>
         takeFiles(store, environment, place, paths, { ...call, ...this.#cap() }),
       );
@@ -118,7 +121,8 @@ export class Checkpoints implements AsyncDisposable {
     environment: BaseEnvironment,
     call: { readonly reason: string; readonly callId: string },
   ): Promise<TakenCheckpoint | null> {
-    return this.#healed(environment, async (store, place) => {
+    const place = await this.#place(environment);
+    return this.#healed(async (store) => {
       const rest = this.#resting.get(place.key) ?? 0;
       if (performance.now() < rest) return null;
       const budgetMs = this.#settings.budgetMs ?? limits.checkpointBudgetMs;
@@ -155,31 +159,32 @@ export class Checkpoints implements AsyncDisposable {
 
   /** By hand: the whole workspace, without a time budget. */
   async create(environment: BaseEnvironment, reason = "by hand"): Promise<CheckpointInfo> {
-    return this.#healed(environment, async (store, place) =>
+    const place = await this.#place(environment);
+    return this.#healed(async (store) =>
       withoutStore(entered((await this.#tree(store, environment, place, { reason })).checkpoint)),
     );
   }
 
   /** Newest first. @param environment only those of its workspace */
   async list(environment?: BaseEnvironment): Promise<readonly CheckpointInfo[]> {
-    const store = await this.#open();
     const place = environment && (await this.#place(environment));
-    return store.list(place?.key).map(withoutStore);
+    return this.#healed(async (store) => store.list(place?.key).map(withoutStore));
   }
 
   /** @throws {MoorageError} INVALID_ARGUMENTS, CHECKPOINT_MISSING */
   async get(id: string): Promise<CheckpointInfo> {
-    return withoutStore((await this.#open()).get(id));
+    return this.#healed(async (store) => withoutStore(store.get(id)));
   }
 
   /** What a checkpoint knows: each path with its kind. @throws {MoorageError} INVALID_ARGUMENTS, CHECKPOINT_MISSING */
   async show(
     id: string,
   ): Promise<{ readonly info: CheckpointInfo; readonly states: readonly (readonly [string, PathState])[] }> {
-    const store = await this.#open();
-    const checkpoint = store.get(id);
-    const states = [...store.states(checkpoint)].map(([path, state]) => [showName(path), state] as const);
-    return { info: withoutStore(checkpoint), states };
+    return this.#healed(async (store) => {
+      const checkpoint = store.get(id);
+      const states = [...store.states(checkpoint)].map(([path, state]) => [showName(path), state] as const);
+      return { info: withoutStore(checkpoint), states };
+    });
   }
 
   /**
@@ -193,8 +198,7 @@ export class Checkpoints implements AsyncDisposable {
     environment: BaseEnvironment,
     options: Pick<RestoreOptions, "paths" | "otherPlace"> = {},
   ): Promise<string> {
-    const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
-    const checkpoint = store.get(id);
+    const { store, checkpoint, place } = await this.#find(id, environment);
     const isElsewhere = isOfOtherPlace(checkpoint, place, options);
     const moment = momentOf(store, checkpoint, place.environment);
     const present = await this.#present(store, environment, place, moment, null);
@@ -216,8 +220,7 @@ export class Checkpoints implements AsyncDisposable {
     environment: BaseEnvironment,
     options: RestoreOptions = {},
   ): Promise<RestoreReport> {
-    const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
-    const checkpoint = store.get(id);
+    const { store, checkpoint, place } = await this.#find(id, environment);
     const isElsewhere = isOfOtherPlace(checkpoint, place, options);
     return this.#inTurn(place.key, async () => {
       // The present that is checkpointed first may be what makes the store too full.
@@ -228,6 +231,8 @@ export class Checkpoints implements AsyncDisposable {
       const givesOwners = await canGiveAway(environment);
       const how = { ...options, givesOwners, isElsewhere };
       const plan = this.#plan(moment, present.states, place, environment, how);
+      if (!store.isCurrent())
+        throw new MoorageError("CHECKPOINT_FAILED", `Cannot restore ${id}: the index was removed meanwhile`);
       const shown = { others: plan.others.map(showName), left: leftOf(plan) };
       if (options.dryRun) {
         const restored = [...plan.set.keys()].sort().map(showName);
@@ -255,11 +260,9 @@ export class Checkpoints implements AsyncDisposable {
 
   /** Removes what is too old or too much. @returns how many checkpoints went */
   async prune(): Promise<number> {
-    return (await this.#open()).prune({
-      maxBytes: this.#settings.maxStoreBytes ?? limits.checkpointStoreMaxBytes,
-      maxAgeMs: limits.checkpointMaxAgeMs,
-      maxCount: limits.checkpointMaxCount,
-    });
+    const maxBytes = this.#settings.maxStoreBytes ?? limits.checkpointStoreMaxBytes;
+    const { checkpointMaxAgeMs: maxAgeMs, checkpointMaxCount: maxCount } = limits;
+    return this.#healed((store) => store.prune({ maxBytes, maxAgeMs, maxCount }));
   }
 
   /** Bytes in the store. */
@@ -272,6 +275,13 @@ export class Checkpoints implements AsyncDisposable {
     await this.#pruning;
     if (this.#store) (await this.#store)[Symbol.dispose]();
     this.#store = null;
+    for (const store of this.#replaced.splice(0)) store[Symbol.dispose]();
+  }
+
+  /** A checkpoint that is asked for by its id. @throws {MoorageError} INVALID_ARGUMENTS, CHECKPOINT_MISSING */
+  async #find(id: string, environment: BaseEnvironment) {
+    const place = await this.#place(environment);
+    return this.#healed(async (store) => ({ store, place, checkpoint: store.get(id) }));
   }
 
   /**
@@ -365,7 +375,16 @@ export class Checkpoints implements AsyncDisposable {
     return running;
   }
 
-  #open(): Promise<CheckpointStore> {
+  /** The store of the index that is there now. */
+  async #open(): Promise<CheckpointStore> {
+    const store = await this.#opening();
+    if (!store.isCurrent()) this.#replace(store);
+    const current = await this.#opening();
+    current.blobs.notice();
+    return current;
+  }
+
+  #opening(): Promise<CheckpointStore> {
     // Loaded on first need: most commands take no checkpoint.
     this.#store ??= import("./store.ts")
       .then(({ CheckpointStore }) => CheckpointStore.open(this.#stateDir))
@@ -380,25 +399,31 @@ export class Checkpoints implements AsyncDisposable {
     return this.#store;
   }
 
-  /** Takes a checkpoint. Where the index turns out to be damaged a new one is begun: it would keep all others from being taken. */
-  async #healed<Value>(
-    environment: BaseEnvironment,
-    take: (store: CheckpointStore, place: Place) => Promise<Value>,
-  ): Promise<Value> {
-    const [store, place] = await Promise.all([this.#open(), this.#place(environment)]);
-    const { CheckpointStore, isDamaged } = await import("./store.ts");
+  #replace(store: CheckpointStore): void {
+    if (this.#opened !== store) return;
+    this.#opened = null;
+    this.#replaced.push(store);
+    this.#store = null;
+    this.#memories.clear();
+  }
+
+  /**
+   * Works on the store, twice at most. Where the index turns out to be damaged a new one is begun: it would keep all
+   * checkpoints from being taken. What was entered into a file that is not the index any more is found by nobody.
+   */
+  async #healed<Value>(work: (store: CheckpointStore) => Promise<Value>): Promise<Value> {
+    const store = await this.#open();
     try {
-      return await take(store, place);
+      const value = await work(store);
+      if (store.isCurrent()) return value;
     } catch (error) {
+      const { isDamaged } = await import("./index-file.ts");
       if (!isDamaged(error)) throw error;
-      if (this.#opened === store) {
-        store[Symbol.dispose]();
-        this.#store = null;
-        this.#memories.clear();
-      }
-      CheckpointStore.heal(this.#stateDir);
-      return take(await this.#open(), place);
+      const { CheckpointStore } = await import("./store.ts");
+      if (store.isCurrent()) CheckpointStore.heal(this.#stateDir);
     }
+    this.#replace(store);
+    return work(await this.#open());
   }
 
   async #place(environment: BaseEnvironment): Promise<Place> {

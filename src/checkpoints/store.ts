@@ -3,13 +3,15 @@
  * wait for each other; nobody holds a lock that a dead process could leave behind.
  */
 import { randomBytes } from "node:crypto";
-import { existsSync, renameSync, rmSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { DatabaseSync } from "node:sqlite";
+import type { DatabaseSync } from "node:sqlite";
 import { z } from "zod";
-import { isMoorageError, MoorageError, SQLITE_DAMAGED, sqliteCode } from "../errors.ts";
+import { judgeOwner, ownerLabel } from "../../environments/owner.ts";
+import { isMoorageError, MoorageError } from "../errors.ts";
 import { ensureStateDir } from "../paths.ts";
 import { Blobs, type BlobWriter, hashOf } from "./blobs.ts";
+import { healIndex, identityOf, isDamaged, openIndex } from "./index-file.ts";
 import {
   decodeStates,
   encodeStates,
@@ -74,8 +76,8 @@ export interface NewCheckpoint {
 export type ScanMemory = ReadonlyMap<string, { readonly stamp: string; readonly hash: string }>;
 
 const INDEX = "index.sqlite";
-const BUSY_MS = 30_000;
-const HOLD_MS = 3600_000;
+/** For how long a hold counts whose owner cannot be judged from here, another machine's. */
+const FOREIGN_HOLD_MS = 24 * 3600_000;
 const ID = /^cp-[0-9a-f]{12}$/;
 const paths = z.array(z.string());
 const skips = z.array(z.object({ path: z.string(), reason: z.string() }));
@@ -90,12 +92,37 @@ const origins = z.object({
 });
 const memory = z.array(z.tuple([z.string(), z.string(), z.string()]));
 
+/** A row for each table, by which it shows whether the tables are ours. */
+const TRY_TABLES = `
+  INSERT INTO packs (id, integrity, bytes, created_at) VALUES (-1, '', 0, 0);
+  INSERT INTO blobs (hash, pack, start, length) VALUES ('', -1, 0, 0);
+  INSERT INTO manifests (id, digest, paths, data) VALUES (-1, '', 0, '');
+  INSERT INTO checkpoints (seq, id, place, created_at, scope, reason, call_id, origin, manifest, skipped, made)
+    VALUES (-1, '', '', 0, '', '', NULL, '', -1, '', '');
+  INSERT INTO held (place, from_seq, owner, until) VALUES ('', 0, '', 0);
+  INSERT INTO memories (place, data) VALUES ('', '')`;
+
 export class CheckpointStore implements Disposable {
   readonly blobs: Blobs;
   readonly #database: DatabaseSync;
+  readonly #file: string;
+  readonly #identity: string | null;
 
-  private constructor(database: DatabaseSync, folder: string) {
+  private constructor(folder: string) {
+    this.#file = join(folder, INDEX);
+    const database = openIndex(this.#file);
     this.#database = database;
+    try {
+      this.blobs = this.#prepare(folder);
+    } catch (error) {
+      database.close();
+      throw error;
+    }
+    this.#identity = identityOf(this.#file);
+  }
+
+  #prepare(folder: string): Blobs {
+    const database = this.#database;
     database.exec(`
       CREATE TABLE IF NOT EXISTS manifests (
         id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, paths INTEGER NOT NULL, data BLOB NOT NULL);
@@ -104,34 +131,32 @@ export class CheckpointStore implements Disposable {
         scope TEXT NOT NULL, reason TEXT NOT NULL, call_id TEXT, origin TEXT NOT NULL,
         manifest INTEGER NOT NULL REFERENCES manifests(id), skipped TEXT NOT NULL, made TEXT NOT NULL);
       CREATE INDEX IF NOT EXISTS checkpoints_by_place ON checkpoints (place, seq);
-      CREATE TABLE IF NOT EXISTS holds (place TEXT NOT NULL, from_seq INTEGER NOT NULL, until INTEGER NOT NULL);
+      CREATE TABLE IF NOT EXISTS held (
+        place TEXT NOT NULL, from_seq INTEGER NOT NULL, owner TEXT NOT NULL, until INTEGER NOT NULL);
       CREATE TABLE IF NOT EXISTS memories (place TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;`);
-    this.blobs = new Blobs(database, folder);
+    return new Blobs(database, folder);
   }
 
   /** Opens the store in a state folder. An index that is damaged is put aside, and a new one begun. */
   static async open(stateDir: string): Promise<CheckpointStore> {
     const folder = await ensureStateDir(join(stateDir, "checkpoints"));
-    const file = join(folder, INDEX);
     try {
-      return new CheckpointStore(openDatabase(file), folder);
+      return new CheckpointStore(folder);
     } catch (error) {
       if (!isDamaged(error)) throw error;
-      putAside(file);
-      return new CheckpointStore(openDatabase(file), folder);
+      healIndex(join(folder, INDEX), TRY_TABLES);
+      return new CheckpointStore(folder);
     }
   }
 
-  /** Puts the index aside when it is damaged, which shows late where the damage is in the middle. Idempotent. */
+  /** Puts the index aside when it is damaged. Idempotent. */
   static heal(stateDir: string): void {
-    const file = join(stateDir, "checkpoints", INDEX);
-    try {
-      using database = openDatabase(file);
-      if (database.prepare("PRAGMA quick_check(1)").get()?.quick_check === "ok") return;
-    } catch (error) {
-      if (!isDamaged(error)) throw error;
-    }
-    putAside(file);
+    healIndex(join(stateDir, "checkpoints", INDEX), TRY_TABLES);
+  }
+
+  /** Whether this is still the index: it may have been removed since, or put aside by another process. */
+  isCurrent(): boolean {
+    return identityOf(this.#file) === this.#identity;
   }
 
   [Symbol.dispose](): void {
@@ -248,26 +273,29 @@ export class CheckpointStore implements Disposable {
 
   /**
    * Keeps a checkpoint and those of its place that came after it from being pruned, by any process, until the hold is
-   * disposed of; a process that dies holds for an hour.
+   * disposed of or the process ends, whatever the clock says meanwhile.
    */
   hold({ place, seq }: StoredCheckpoint): Disposable {
     const row = this.#database
-      .prepare("INSERT INTO holds (place, from_seq, until) VALUES (?, ?, ?) RETURNING rowid AS id")
-      .get(place, seq, Date.now() + HOLD_MS);
+      .prepare("INSERT INTO held (place, from_seq, owner, until) VALUES (?, ?, ?, ?) RETURNING rowid AS id")
+      .get(place, seq, ownerLabel(), Date.now() + FOREIGN_HOLD_MS);
     return {
       [Symbol.dispose]: () => {
-        this.#database.prepare("DELETE FROM holds WHERE rowid = ?").run(Number(row?.id));
+        this.#database.prepare("DELETE FROM held WHERE rowid = ?").run(Number(row?.id));
       },
     };
   }
 
   states({ manifest }: { readonly manifest: number }): Map<string, PathState> {
-    const row = this.#database.prepare("SELECT data FROM manifests WHERE id = ?").get(manifest);
+    const row = this.#database.prepare("SELECT digest, data FROM manifests WHERE id = ?").get(manifest);
     if (!(row?.data instanceof Uint8Array)) {
       throw new MoorageError("INTERNAL", "Cannot read a checkpoint: its list of files is gone");
     }
     try {
-      return decodeStates(unsqueeze(row.data));
+      const text = unsqueeze(row.data);
+      // What is damaged may still be a list of files, of other names or modes.
+      if (hashOf(Buffer.from(text)) !== row.digest) throw new Error("its digest is another one");
+      return decodeStates(text);
     } catch (error) {
       throw new MoorageError("CHECKPOINT_FAILED", "Cannot read a checkpoint: its list of files is damaged", {
         suggestion: "Choose a checkpoint that was taken later.",
@@ -322,6 +350,7 @@ export class CheckpointStore implements Disposable {
       return { count: doomed.size, integrities };
     });
     await this.blobs.removeFiles(removed.integrities);
+    await this.blobs.sweep();
     return removed.count;
   }
 
@@ -399,10 +428,15 @@ export class CheckpointStore implements Disposable {
 
   /** What somebody is restoring from. */
   #held(): ReadonlySet<number> {
-    this.#database.prepare("DELETE FROM holds WHERE until < ?").run(Date.now());
+    const release = this.#database.prepare("DELETE FROM held WHERE rowid = ?");
+    for (const row of this.#database.prepare("SELECT rowid AS id, owner, until FROM held").all()) {
+      const owner = judgeOwner(String(row.owner), false);
+      if (owner === "dead" || (owner === "unknown" && Number(row.until) < Date.now()))
+        release.run(Number(row.id));
+    }
     const rows = this.#database
       .prepare(
-        `SELECT DISTINCT seq FROM checkpoints JOIN holds ON holds.place = checkpoints.place AND seq >= from_seq`,
+        `SELECT DISTINCT seq FROM checkpoints JOIN held ON held.place = checkpoints.place AND seq >= from_seq`,
       )
       .all();
     return new Set(rows.map((row) => Number(row.seq)));
@@ -442,25 +476,6 @@ function isIntact(data: unknown, digest: string): boolean {
   } catch {
     return false;
   }
-}
-
-/** Whether it says, or comes of it, that a database is damaged. */
-export function isDamaged(error: unknown): boolean {
-  if (!(error instanceof Error)) return false;
-  return SQLITE_DAMAGED.has(sqliteCode(error)) || isDamaged(error.cause);
-}
-
-function putAside(file: string): void {
-  const aside = `${file}.damaged-${Date.now()}`;
-  if (existsSync(file)) renameSync(file, aside);
-  for (const suffix of ["-wal", "-shm"]) rmSync(`${file}${suffix}`, { force: true });
-  process.emitWarning(`The index of checkpoints was damaged; it is now "${aside}"`, "MoorageWarning");
-}
-
-function openDatabase(file: string): DatabaseSync {
-  const database = new DatabaseSync(file, { timeout: BUSY_MS });
-  database.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;");
-  return database;
 }
 
 /** @throws {MoorageError} CHECKPOINT_FAILED when the row is damaged */

@@ -1,4 +1,5 @@
 import { spawnSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import {
   chmodSync,
   existsSync,
@@ -9,6 +10,7 @@ import {
   readdirSync,
   readFileSync,
   realpathSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -16,10 +18,11 @@ import {
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import type { CheckpointSettings } from "../../src/checkpoints/checkpoints.ts";
+import { squeeze, unsqueeze } from "../../src/checkpoints/states.ts";
 import { CheckpointStore } from "../../src/checkpoints/store.ts";
 import { MoorageError } from "../../src/errors.ts";
 import { createMoorage, type Moorage } from "../../src/moorage.ts";
@@ -452,6 +455,106 @@ describe("checkpoints", () => {
     await using f = await fixture({}, { stateDir });
     expect((await f.call("write_file", { path: "a", content: "1" })).checkpoint).toMatch(ID);
     expect(readdirSync(join(stateDir, "checkpoints")).some((name) => name.includes("damaged"))).toBe(true);
+  });
+
+  it.each([
+    ["removed", (file: string) => rmSync(dirname(file), { recursive: true })],
+    ["put aside", (file: string) => renameSync(file, `${file}.aside`)],
+  ] as const)("enters nothing into an index that was %s, of which nobody would know", async (_, takeAway) => {
+    await using f = await fixture();
+    writeFileSync(f.at("a"), "1");
+    await f.call("terminal", { command: "echo 2 >a" });
+    takeAway(join(f.stateDir, "checkpoints/index.sqlite"));
+    const tree = await f.call("terminal", { command: "echo 3 >a" });
+    const file = await f.call("write_file", { path: "a", content: "4" });
+    await using next = await fixture({}, { workspace: f.workspace, stateDir: f.stateDir });
+    const known = (await next.moorage.checkpoints.list()).map(({ id }) => id);
+    expect(known).toEqual([file.checkpoint, tree.checkpoint]);
+    for (const [taken, content] of [
+      [file, "3\n"],
+      [tree, "2\n"],
+    ] as const) {
+      expect((await next.restore(taken.checkpoint)).failed).toEqual([]);
+      expect(readFileSync(f.at("a"), "utf8")).toBe(content);
+    }
+  });
+
+  it("restores no list of files that is damaged and can be read all the same", async () => {
+    await using f = await fixture();
+    writeFileSync(f.at("a"), "1");
+    const { checkpoint } = await f.call("write_file", { path: "a", content: "2" });
+    {
+      using database = new DatabaseSync(join(f.stateDir, "checkpoints/index.sqlite"));
+      const row = database.prepare("SELECT data FROM manifests").get();
+      if (!(row?.data instanceof Uint8Array)) throw new Error("There is no list");
+      const other = unsqueeze(row.data).replace(/,"f",\d+,/, ',"f",511,');
+      database.prepare("UPDATE manifests SET data = ?").run(squeeze(other));
+    }
+    await expect(f.restore(checkpoint)).rejects.toMatchObject({ code: "CHECKPOINT_FAILED" });
+    expect(readFileSync(f.at("a"), "utf8")).toBe("2");
+  });
+
+  it("stores anew what it had stored when the folder of contents is removed", async () => {
+    await using f = await fixture();
+    writeFileSync(f.at("a"), "1");
+    // What is older than the clock's grain is not looked at again.
+    utimesSync(f.at("a"), 1_000_000, 1_000_000);
+    await vi.waitUntil(() => Date.now() - statSync(f.at("a")).ctimeMs > 2_500, { timeout: 10_000 });
+    for (let turn = 0; turn < 2; turn += 1) await f.call("terminal", { command: ": >>b" });
+    for (let turn = 0; turn < 2; turn += 1) {
+      rmSync(join(f.stateDir, "checkpoints/contents"), { recursive: true });
+      await using next = await fixture({}, { workspace: f.workspace, stateDir: f.stateDir });
+      // The runtime that goes on, and one that begins.
+      const runtime = turn === 0 ? f : next;
+      const taken = await runtime.call("terminal", { command: "rm a" });
+      expect((await runtime.restore(taken.checkpoint)).failed).toEqual([]);
+      expect(readFileSync(f.at("a"), "utf8")).toBe("1");
+    }
+  });
+
+  it("begins a new index when the tables of the old one are not ours, and lists what there is", async () => {
+    await using f = await fixture();
+    await f.call("write_file", { path: "a", content: "1" });
+    {
+      using database = new DatabaseSync(join(f.stateDir, "checkpoints/index.sqlite"));
+      database.enableDefensive?.(false);
+      database.exec(
+        "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, 'REFERENCES packs(id)', 'REFERENCES packs(ie)')",
+      );
+    }
+    await using next = await fixture({}, { workspace: f.workspace, stateDir: f.stateDir });
+    const taken = await next.call("write_file", { path: "a", content: "2" });
+    expect(taken.checkpoint).toMatch(ID);
+    expect((await next.moorage.checkpoints.list()).map(({ id }) => id)).toEqual([taken.checkpoint]);
+    expect((await next.restore(taken.checkpoint)).failed).toEqual([]);
+    expect(readFileSync(f.at("a"), "utf8")).toBe("1");
+  });
+
+  it("leaves nothing on the disk of packs that a killed process had written, nor of those that went", async () => {
+    await using f = await fixture({ maxStoreBytes: 30_000 });
+    const contents = join(f.stateDir, "checkpoints/contents");
+    for (let turn = 0; turn < 6; turn += 1) {
+      writeFileSync(f.at("a"), randomBytes(20_000));
+      await f.moorage.checkpoints.create(f.moorage.environment());
+    }
+    const blobs = (await CheckpointStore.open(f.stateDir)).blobs;
+    const [old, young] = [randomBytes(50_000), randomBytes(50_000)];
+    for (const bytes of [old, young]) await blobs.putPack(bytes);
+    const files = () =>
+      readdirSync(contents, { recursive: true, withFileTypes: true }).filter((each) => each.isFile());
+    const long = new Date(Date.now() - 48 * 3600_000);
+    for (const { parentPath, name } of files())
+      if (readFileSync(join(parentPath, name)).equals(old)) utimesSync(join(parentPath, name), long, long);
+    {
+      using database = new DatabaseSync(join(f.stateDir, "checkpoints/index.sqlite"));
+      database.exec("PRAGMA user_version = 0");
+    }
+    await f.moorage.checkpoints.prune();
+    const left = files().filter(({ parentPath }) => parentPath.includes("content-v2"));
+    const bytes = left.map(({ parentPath, name }) => readFileSync(join(parentPath, name)));
+    expect(bytes.some((each) => each.equals(young))).toBe(true);
+    expect(bytes.some((each) => each.equals(old))).toBe(false);
+    expect(files().length - left.length).toBeLessThanOrEqual(1);
   });
 
   it("begins a new index when damage in the middle of the old one shows, in this runtime and the next", async () => {
