@@ -414,6 +414,34 @@ describe("checkpoints", () => {
     expect(readFileSync(f.at("a"), "utf8")).toBe("mine");
   });
 
+  it("does not prune what a living process restores, whatever the clock says, and what a dead one did", async () => {
+    await using f = await fixture({ maxStoreBytes: 30_000 });
+    writeFileSync(f.at("a"), randomBytes(20_000));
+    const { id } = await f.moorage.checkpoints.create(f.moorage.environment());
+    using store = await CheckpointStore.open(f.stateDir);
+    const hold = store.hold(store.get(id));
+    const ids = async () => (await f.moorage.checkpoints.list()).map((each) => each.id);
+    for (const jumpMs of [2, -2].map((hours) => hours * 3600_000)) {
+      vi.useFakeTimers({ toFake: ["Date"], now: Date.now() + jumpMs });
+      try {
+        writeFileSync(f.at("a"), randomBytes(20_000));
+        await f.moorage.checkpoints.create(f.moorage.environment());
+        await f.moorage.checkpoints.prune();
+        expect(await ids()).toContain(id);
+      } finally {
+        vi.useRealTimers();
+      }
+    }
+    {
+      using database = new DatabaseSync(join(f.stateDir, "checkpoints/index.sqlite"));
+      // As if the process had been another one, of the same number.
+      database.exec("UPDATE held SET owner = rtrim(owner, '0123456789') || '1'");
+    }
+    await f.moorage.checkpoints.prune();
+    expect(await ids()).not.toContain(id);
+    hold[Symbol.dispose]();
+  });
+
   it("does not prune what is being restored, though the present makes the store too full", {
     tags: ["slow"],
   }, async () => {

@@ -51,7 +51,7 @@ export class YieldedProcesses {
 
   #forgetExpired(): void {
     for (const [id, process] of this.#all) {
-      if (process.expiresAt !== null && process.expiresAt < Date.now()) this.#all.delete(id);
+      if (process.isExpired) this.#all.delete(id);
     }
   }
 }

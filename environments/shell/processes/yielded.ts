@@ -33,9 +33,11 @@ export class YieldedProcess implements EnvironmentProcess {
   readonly id = `proc_${randomBytes(6).toString("hex")}`;
   readonly #command: YieldedCommand;
   readonly #host: YieldedHost;
-  readonly #startedAt = new Date().toISOString();
+  readonly #startedAt = new Date();
+  /** On a clock that nobody sets. */
+  readonly #begunMs = performance.now();
   #end: CallEnd | null = null;
-  #endedAt: string | null = null;
+  #endedMs: number | null = null;
   #killed = false;
 
   constructor(command: YieldedCommand, host: YieldedHost) {
@@ -43,13 +45,13 @@ export class YieldedProcess implements EnvironmentProcess {
     this.#host = host;
     void command.end.then((end) => {
       this.#end = end;
-      this.#endedAt = new Date().toISOString();
+      this.#endedMs = performance.now();
     });
   }
 
-  /** When its record may be forgotten; null while it runs. */
-  get expiresAt(): number | null {
-    return this.#endedAt === null ? null : Date.parse(this.#endedAt) + limits.processRetentionMs;
+  /** Whether it has ended so long ago that its record may be forgotten. */
+  get isExpired(): boolean {
+    return this.#endedMs !== null && performance.now() - this.#endedMs > limits.processRetentionMs;
   }
 
   async info(): Promise<ProcessInfo> {
@@ -71,8 +73,11 @@ export class YieldedProcess implements EnvironmentProcess {
         end && end.kind !== "lost"
           ? (end.exitCode ?? (end.signal ? signalExitCode(end.signal) : null))
           : null,
-      startedAt: this.#startedAt,
-      endedAt: this.#endedAt,
+      startedAt: this.#startedAt.toISOString(),
+      endedAt:
+        this.#endedMs === null
+          ? null
+          : new Date(this.#startedAt.getTime() + this.#endedMs - this.#begunMs).toISOString(),
       pty: false,
       stdinOpen: false,
       logBytes: this.#command.spill.bytes,
