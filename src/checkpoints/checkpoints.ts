@@ -1,6 +1,6 @@
 /** Checkpoints of the workspaces of one runtime: taken, listed, compared and restored. */
 import type { BaseEnvironment } from "../../environments/base.ts";
-import { byPath, showName } from "../../environments/tree/names.ts";
+import { byPath, isUnder, showName } from "../../environments/tree/names.ts";
 import { isMoorageError, MoorageError } from "../errors.ts";
 import { limits } from "../limits.ts";
 import { shellWord } from "../shell-word.ts";
@@ -18,7 +18,7 @@ export interface CheckpointSettings {
    * turn. `never`: only by hand. @default "call"
    */
   readonly each?: "call" | "turn" | "never";
-  /** Files beyond this are left out, bytes. @default limits.checkpointFileMaxBytes */
+  /** Files beyond this, or beyond 1 GiB, are left out, bytes. @default limits.checkpointFileMaxBytes */
   readonly maxFileBytes?: number;
   /** Time for a tree before a command, milliseconds. @default limits.checkpointBudgetMs */
   readonly budgetMs?: number;
@@ -139,9 +139,12 @@ export class Checkpoints implements AsyncDisposable {
               sideBySide: true,
               timeoutMs: budgetMs,
             });
+            // What a call opens was there before.
+            const isHidden = (path: string) => taken.closed.some((folder) => isUnder(path, folder));
+            const made = entries.map(({ path }) => path).filter((path) => !before.has(path));
             store.addMade(
               checkpoint.seq,
-              entries.map(({ path }) => path).filter((path) => !before.has(path)),
+              made.filter((path) => !isHidden(path)),
             );
           },
         };
@@ -433,7 +436,14 @@ export class Checkpoints implements AsyncDisposable {
       this.#places.set(environment, finding);
       finding.catch(() => this.#places.delete(environment));
     }
-    return { ...(await finding), names: this.#names.get(environment) ?? {} };
+    const found = await finding;
+    // Through a link the workspace may be another folder by now.
+    const { files, workspace } = environment;
+    if (found.root !== workspace && (await files.realPath(workspace)) !== found.root) {
+      this.#places.delete(environment);
+      return this.#place(environment);
+    }
+    return { ...found, names: this.#names.get(environment) ?? {} };
   }
 
   #cap(): { readonly maxFileBytes?: number } {
@@ -499,7 +509,9 @@ function isOfOtherPlace(
     "INVALID_ARGUMENTS",
     `Cannot use ${id} on "${key}": it is a checkpoint of "${taken}"`,
     {
-      suggestion: `Name the folder and the environment that it was taken in${spec === null ? "" : ` (-e ${shellWord(spec)})`}, or say that another place is meant (--other-place).`,
+      suggestion: key.startsWith(`${taken}/`)
+        ? `Restore this folder alone with \`moor checkpoints restore ${id} ${shellWord(key.slice(taken.length + 1))}\` in "${taken.replace("host:", "")}", or say that another place is meant (--other-place).`
+        : `Name the folder and the environment that it was taken in${spec === null ? "" : ` (-e ${shellWord(spec)})`}, or say that another place is meant (--other-place).`,
     },
   );
 }

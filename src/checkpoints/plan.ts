@@ -65,9 +65,15 @@ export function planRestore(
     }
   }
   if (moment.whole) {
+    const isShut = (folder: string) => {
+      const state = moment.states.get(folder);
+      return state?.kind === "directory" && state.closed === true;
+    };
     for (const [path, now] of present) {
       if (moment.states.has(path) || !isAsked(path) || now.kind === "absent") continue;
-      if (now.kind === "kept") leave(path);
+      const shut = moment.made.has(path) ? undefined : foldersOn(path).find(isShut);
+      if (shut !== undefined) left.set(shut, "nobody could look into it then");
+      else if (now.kind === "kept") leave(path);
       else if (removeOthers || (moment.made.has(path) && !isElsewhere)) remove.add(path);
       else others.push(path);
     }

@@ -18,7 +18,14 @@ export type PathState =
       readonly uid: number;
       readonly gid: number;
     }
-  | { readonly kind: "directory"; readonly mode: number; readonly uid: number; readonly gid: number }
+  | {
+      readonly kind: "directory";
+      readonly mode: number;
+      readonly uid: number;
+      readonly gid: number;
+      /** Nobody could look into it: what is in it is not known. @default false */
+      readonly closed?: true;
+    }
   | { readonly kind: "symlink"; readonly target: string; readonly uid: number; readonly gid: number }
   | { readonly kind: "kept" };
 
@@ -43,6 +50,7 @@ const line = z.union([
     z.number(),
   ]),
   z.tuple([z.string(), z.literal("d"), z.number(), z.number().default(-1), z.number().default(-1)]),
+  z.tuple([z.string(), z.literal("c"), z.number(), z.number(), z.number()]),
   z.tuple([z.string(), z.literal("l"), z.string(), z.number().default(-1), z.number().default(-1)]),
   z.tuple([z.string(), z.literal("k")]),
 ]);
@@ -75,7 +83,7 @@ function toLine([path, state]: readonly [string, PathState]): Line {
     case "kept":
       return [path, "k"];
     case "directory":
-      return [path, "d", state.mode, state.uid, state.gid];
+      return [path, state.closed ? "c" : "d", state.mode, state.uid, state.gid];
     case "symlink":
       return [path, "l", state.target, state.uid, state.gid];
     case "file":
@@ -92,6 +100,8 @@ function fromLine(entry: Line): [string, PathState] {
       return [path, { kind: "kept" }];
     case "d":
       return [path, { kind: "directory", mode: entry[2], uid: entry[3], gid: entry[4] }];
+    case "c":
+      return [path, { kind: "directory", mode: entry[2], uid: entry[3], gid: entry[4], closed: true }];
     case "l":
       return [path, { kind: "symlink", target: entry[2], uid: entry[3], gid: entry[4] }];
     case "f": {

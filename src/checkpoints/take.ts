@@ -18,6 +18,9 @@ export interface TakeOptions {
   readonly maxFileBytes?: number;
 }
 
+/** A content is held, hashed and written in one piece, of which Node takes less than 2 GiB. */
+const CONTENT_MAX_BYTES = 1024 * 1024 * 1024;
+
 /** Reading ignore rules may take one part in so many of the time for a tree. */
 const RULES_SHARE = 5;
 
@@ -139,6 +142,8 @@ export interface TakenTree {
   /** False when the time budget was passed before everything was stored. */
   readonly inTime: boolean;
   readonly entries: readonly TreeEntry[];
+  /** Folders that nobody could look into. */
+  readonly closed: readonly string[];
 }
 
 /** Checkpoints the whole workspace. */
@@ -150,7 +155,8 @@ export async function takeTree(
   remembered: ScanMemory,
   last: TakenTree | null = null,
 ): Promise<TakenTree> {
-  const { maxFileBytes = limits.checkpointFileMaxBytes, budgetMs = limits.treeTimeoutMs } = options;
+  const { budgetMs = limits.treeTimeoutMs } = options;
+  const maxFileBytes = Math.min(options.maxFileBytes ?? limits.checkpointFileMaxBytes, CONTENT_MAX_BYTES);
   const deadline = performance.now() + budgetMs;
   const { entries, closed } = await environment.tree.scan(place.root, {
     sideBySide: true,
@@ -165,6 +171,7 @@ export async function takeTree(
     if (checkpoint) return { ...last, checkpoint };
   }
   const states = new Map<string, PathState>();
+  const shut = new Set(closed);
   const skipped: Skipped[] = closed.map((path) => ({
     path: showName(path),
     reason: "it cannot be looked into, or is another file system",
@@ -187,7 +194,7 @@ export async function takeTree(
       }
     } else if (kind === "directory") {
       const { mode, uid, gid } = entry;
-      states.set(path, { kind: "directory", mode, uid, gid });
+      states.set(path, { kind: "directory", mode, uid, gid, ...(shut.has(path) && { closed: true }) });
     } else if (kind === "symlink") {
       const { linkTarget: target = "", uid, gid } = entry;
       states.set(path, { kind: "symlink", target, uid, gid });
@@ -221,7 +228,7 @@ export async function takeTree(
     { scope: "tree", states, skipped },
     contents,
   );
-  return { checkpoint, states, memory, inTime: found.late.size === 0, entries };
+  return { checkpoint, states, memory, inTime: found.late.size === 0, entries, closed };
 }
 
 /** What became of fetching contents. */

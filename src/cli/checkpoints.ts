@@ -1,7 +1,7 @@
 /** `moor checkpoints`: what can be undone, and undoing it. */
 import { existsSync } from "node:fs";
 import { realpath } from "node:fs/promises";
-import { basename, dirname, join, resolve } from "node:path";
+import { basename, dirname, isAbsolute, join, resolve } from "node:path";
 import { styleText } from "node:util";
 import { showName } from "../../environments/tree/names.ts";
 import { Checkpoints } from "../checkpoints/checkpoints.ts";
@@ -138,11 +138,11 @@ export async function diffCheckpoint(
   paths: readonly string[],
   options: DiffOptions,
 ): Promise<number> {
-  return withIts(id, options, async ({ moorage }) => {
+  return withIts(id, options, async ({ moorage }, stand) => {
     const { otherPlace = false } = options;
     const text = await moorage.checkpoints.diff(id, moorage.environment(), {
       otherPlace,
-      ...(paths.length > 0 && { paths }),
+      ...(paths.length > 0 && { paths: pathsFrom(stand, paths) }),
     });
     if (options.json) printJson({ checkpoint: id, diff: text });
     else if (text !== "") printText(process.stdout.isTTY ? coloured(text) : text);
@@ -155,13 +155,17 @@ export async function restoreCheckpoint(
   paths: readonly string[],
   options: RestoreOptions,
 ): Promise<number> {
-  return withIts(id, options, async ({ moorage }) => {
+  return withIts(id, options, async ({ moorage }, stand) => {
     const { dryRun = false, removeOthers = false, otherPlace = false } = options;
+    if (stand !== null && paths.length === 0) {
+      const verb = dryRun ? "would be restored" : "is restored";
+      printLine(`moor: All of ${visible(stand.root)} ${verb}, not ${visible(stand.inside)} alone`);
+    }
     const report = await moorage.checkpoints.restore(id, moorage.environment(), {
       dryRun,
       removeOthers,
       otherPlace,
-      ...(paths.length > 0 && { paths }),
+      ...(paths.length > 0 && { paths: pathsFrom(stand, paths) }),
     });
     if (options.json) printJson(report);
     else {
@@ -185,20 +189,48 @@ function printSome<Each>(all: readonly Each[], print: (each: Each) => void): voi
   if (all.length > SHOWN) printLine(`moor: and ${all.length - SHOWN} more, which --json lists`);
 }
 
+/** Where a person stands in a checkpoint's folder, below its top. */
+interface Stand {
+  readonly root: string;
+  /** Relative to the root. */
+  readonly inside: string;
+}
+
+/** @returns null at the top of the folder, and anywhere else */
+function standIn(root: string): Stand | null {
+  let here: string;
+  try {
+    here = process.cwd();
+  } catch {
+    // A folder that is gone is in none.
+    return null;
+  }
+  const top = root === "/" ? root : `${root}/`;
+  return here !== root && here.startsWith(top) ? { root, inside: here.slice(top.length) } : null;
+}
+
+/** Paths as a person names them from where they stand, relative to the workspace. */
+function pathsFrom(stand: Stand | null, paths: readonly string[]): readonly string[] {
+  return stand === null ? paths : paths.map((path) => (isAbsolute(path) ? path : join(stand.inside, path)));
+}
+
 /** Runs in the environment that is named, or else in the checkpoint's own folder of the host. */
 async function withIts(
   id: string,
   options: EnvironmentOptions,
-  work: (running: Running) => Promise<number>,
+  work: (running: Running, stand: Stand | null) => Promise<number>,
 ): Promise<number> {
   const { environment = [], workspace, sync, config } = options;
-  if (environment.length > 0) return withEnvironment(options, work);
+  const workThere = (running: Running) => work(running, null);
+  if (environment.length > 0) return withEnvironment(options, workThere);
   const { place, origin } = await infoOf(id);
   if (place.startsWith(HOST) && (workspace ?? sync ?? config) === undefined) {
-    return withEnvironment({ ...options, environment: ["local"], workspace: place.slice(HOST.length) }, work);
+    const root = place.slice(HOST.length);
+    const own = { ...options, environment: ["local"], workspace: root };
+    return withEnvironment(own, (running) => work(running, standIn(root)));
   }
   try {
-    return await withEnvironment(options, work);
+    return await withEnvironment(options, workThere);
   } catch (error) {
     if (!isMoorageError(error, "INVALID_SPEC") || !error.message.startsWith("No environment")) throw error;
     const { description, spec, mirrored } = origin;
@@ -214,7 +246,7 @@ async function withIts(
 
 async function infoOf(id: string): Promise<CheckpointInfo> {
   await using checkpoints = new Checkpoints(stateDir());
-  return checkpoints.get(id);
+  return await checkpoints.get(id);
 }
 
 /** Paths without those in a folder that is itself among them. */

@@ -303,7 +303,7 @@ function addCheckpoints(program: Command, finish: Finish): void {
     });
   addEnvironmentOptions(checkpoints.command("restore"))
     .description(
-      "Makes the workspace what it was at a checkpoint. The present is checkpointed first, so that this can be undone too. What no tool call made since stays and is listed. Where no option says where to work, it is the folder of the host that the checkpoint is of; any other place is refused. Ends with 1 when something could not be restored.",
+      "Makes the workspace what it was at a checkpoint. The present is checkpointed first, so that this can be undone too. What no tool call made since stays and is listed. Where no option says where to work, it is the folder of the host that the checkpoint is of, all of it, and paths are relative to where you stand in it; any other place is refused. Ends with 1 when something could not be restored.",
     )
     .argument("<id>", "checkpoint")
     .argument("[paths...]", "only these paths and what is in them, relative to the workspace")

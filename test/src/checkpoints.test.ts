@@ -2,6 +2,7 @@ import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import {
   chmodSync,
+  chownSync,
   existsSync,
   lchownSync,
   lstatSync,
@@ -14,6 +15,7 @@ import {
   rmSync,
   statSync,
   symlinkSync,
+  truncateSync,
   utimesSync,
   writeFileSync,
 } from "node:fs";
@@ -201,6 +203,81 @@ describe("checkpoints", () => {
     expect(report.left).toEqual([{ path: "data.bin", reason: "its content was not kept" }]);
     expect(statSync(f.at("data.bin")).size).toBe(2_000_002);
     expect(readFileSync(f.at("a.txt"), "utf8")).toBe("a");
+  });
+
+  it("leaves out a file that no program of ours holds in one piece, whatever the cap, and keeps the rest", async () => {
+    await using f = await fixture({ maxFileBytes: 3 * 1024 ** 3 });
+    writeFileSync(f.at("a"), "1");
+    writeFileSync(f.at("large"), "");
+    truncateSync(f.at("large"), 2.5 * 1024 ** 3);
+    const { skipped } = await f.moorage.checkpoints.create(f.moorage.environment());
+    expect(skipped).toEqual([{ path: "large", reason: "it has more than 1073741824 bytes" }]);
+  });
+
+  it("removes nothing from a folder that nobody could look into before", async ({ skip }) => {
+    skip(process.getuid?.() !== 0, "needs an account to which permissions are refused");
+    const [workspace, stateDir, home] = ["w", "s", "h"].map((name) => join(base, `${name}${count++}`));
+    for (const folder of [base, workspace, stateDir, home]) {
+      mkdirSync(String(folder), { recursive: true });
+      if (folder !== base) chownSync(String(folder), 65534, 65534);
+    }
+    chmodSync(base, 0o711);
+    const at = (path: string) => join(String(workspace), path);
+    for (const folder of ["shut", "names", "steps"]) {
+      mkdirSync(at(folder));
+      writeFileSync(at(`${folder}/theirs`), "theirs");
+      spawnSync("chown", ["-R", "65534:65534", at(folder)]);
+    }
+    for (const [folder, mode] of [
+      ["shut", 0],
+      ["names", 0o444],
+      ["steps", 0o311],
+    ] as const)
+      chmodSync(at(folder), mode);
+    const script = `
+      import { createMoorage } from ${JSON.stringify(join(import.meta.dirname, "../../src/moorage.ts"))};
+      const moorage = await createMoorage(${JSON.stringify({ environments: "local", workspace, stateDir })});
+      const command = "chmod 755 shut names steps; echo 1 >shut/made; echo 1 >made";
+      const { content, error } = await moorage.call({ name: "terminal", arguments: { command } });
+      const later = await moorage.call({ name: "terminal", arguments: { command: "echo 2 >shut/later" } });
+      const restore = (options) => moorage.checkpoints.restore(content.checkpoint, moorage.environment(), options);
+      console.log(JSON.stringify({ content, error, first: await restore({}), second: await restore({ removeOthers: true }) }));
+      await moorage.stop();`;
+    const { stdout, stderr } = spawnSync(
+      "setpriv",
+      [
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        process.execPath,
+        "--input-type=module",
+        "-e",
+        script,
+      ],
+      { encoding: "utf8", env: { PATH: process.env.PATH, HOME: home }, cwd: String(workspace) },
+    );
+    const told = stdout === "" ? stderr : JSON.parse(stdout);
+    expect(told.first?.removed, JSON.stringify(told)).toEqual(["made", "shut/later"]);
+    expect(told.first.left).toContainEqual({ path: "shut", reason: "nobody could look into it then" });
+    for (const folder of ["shut", "names", "steps"])
+      expect(readFileSync(at(`${folder}/theirs`), "utf8")).toBe("theirs");
+    expect(told.second.removed).toEqual([]);
+  });
+
+  it("follows a workspace that is reached through a link when the link leads elsewhere", async () => {
+    const [first, second] = [join(base, `w${count++}`), join(base, `w${count++}`)];
+    for (const folder of [first, second]) mkdirSync(folder);
+    const workspace = join(base, `w${count++}`);
+    symlinkSync(first, workspace);
+    writeFileSync(join(second, "a"), "1");
+    await using f = await fixture({}, { workspace });
+    await f.call("terminal", { command: "echo first >b" });
+    rmSync(workspace);
+    symlinkSync(second, workspace);
+    const { checkpoint } = await f.call("terminal", { command: `cd ${workspace}; echo 2 >a` });
+    await f.restore(checkpoint);
+    expect(picture(second)).toEqual({ a: "file 644 1" });
+    expect(picture(first)).toEqual({ b: "file 644 first\n" });
   });
 
   it("restores one path alone, whatever its name (CP-17), and a dry run changes nothing", async () => {

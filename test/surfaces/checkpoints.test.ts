@@ -1,4 +1,4 @@
-import { readFileSync, realpathSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, realpathSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import { limits } from "../../src/limits.ts";
@@ -49,6 +49,43 @@ it("moor checkpoints works on the checkpoint's own folder, and on another one on
   rmSync(own, { recursive: true });
   const listed = await run("list", "--workspace", `${own}/`);
   expect(listed).toMatchObject({ exitCode: 0, stdout: expect.stringContaining(id) });
+});
+
+it("moor checkpoints says that all of a folder is restored from below it, and takes paths as seen from there", async () => {
+  const env = privateHome();
+  const top = realpathSync(temporaryFolder());
+  const sub = join(top, "sub dir");
+  mkdirSync(sub);
+  const files = [join(top, "a"), join(sub, "a")];
+  const write = (text: string) => {
+    for (const file of files) writeFileSync(file, text);
+  };
+  const texts = () => files.map((file) => readFileSync(file, "utf8"));
+  const moorIn = (cwd: string, ...words: string[]) => moor(["checkpoints", ...words], { env, cwd });
+  write("1\n");
+  const id = (await moorIn(top, "create", "-e", "local", "--workspace", top)).stdout.trim();
+
+  write("2\n");
+  const one = await moorIn(sub, "restore", id, "a");
+  expect(one).toMatchObject({ exitCode: 0, stdout: "restored  sub dir/a\n" });
+  expect(one.stderr).not.toContain("All of");
+  expect(texts()).toEqual(["2\n", "1\n"]);
+  expect((await moorIn(sub, "diff", id, "a")).stdout).toBe("");
+  expect((await moorIn(sub, "diff", id, "../a")).stdout).toContain("-1\n+2\n");
+  expect((await moorIn(sub, "restore", id, "../../a")).exitCode).toBe(125);
+  expect(await moorIn(sub, "restore", id, "../a")).toMatchObject({ exitCode: 0, stdout: "restored  a\n" });
+
+  write("3\n");
+  const dry = await moorIn(sub, "restore", id, "--dry-run");
+  expect(dry.stderr).toContain(`moor: All of ${top} would be restored, not sub dir alone\n`);
+  const all = await moorIn(sub, "restore", id);
+  expect(all.stderr).toContain(`moor: All of ${top} is restored, not sub dir alone\n`);
+  expect(texts()).toEqual(["1\n", "1\n"]);
+  expect((await moorIn(top, "restore", id)).stderr).not.toContain("All of");
+
+  const refused = await moorIn(sub, "restore", id, "-e", "local");
+  expect(refused.exitCode).toBe(125);
+  expect(refused.stderr).toContain(`\`moor checkpoints restore ${id} 'sub dir'\` in "${top}"`);
 });
 
 it("moor checkpoints names twenty of many paths that it left out", async () => {
