@@ -29,6 +29,8 @@ export function momentOf(store: CheckpointStore, checkpoint: StoredCheckpoint, e
     // Of what lies outside of the workspace only those of files know.
     if (whole && each.scope === "tree") continue;
     for (const [path, state] of store.states(each)) {
+      // The call was about to write there.
+      if (each.scope === "files" && state.kind === "absent" && !path.startsWith("/")) made.add(path);
       if (states.has(path) || (whole && !path.startsWith("/"))) continue;
       if (path.startsWith("/") && each.origin.environment !== environment) {
         foreign.set(path, whyForeign(each.origin));

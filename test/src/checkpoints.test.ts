@@ -191,6 +191,29 @@ describe("checkpoints", () => {
     expect(picture(f.workspace)).toEqual({});
   });
 
+  it("what a later call writes anew goes with what a command made before it (CP-16)", async () => {
+    await using f = await fixture();
+    writeFileSync(f.at("old"), "1");
+    const first = await f.call("terminal", { command: "echo 1 >by-command" });
+    await f.call("write_file", { path: "new/folder/written", content: "1" });
+    await f.call("patch", {
+      mode: "patch",
+      patch: "*** Begin Patch\n*** Add File: patched\n+1\n*** End Patch",
+    });
+    await f.call("write_file", { path: "old", content: "2" });
+    mkdirSync(f.at("new/mine"));
+    const report = await f.restore(first.checkpoint);
+    expect(report).toMatchObject({
+      restored: ["old"],
+      removed: ["by-command", "new/folder", "new/folder/written", "patched"],
+      others: ["new", "new/mine"],
+      failed: [],
+    });
+    expect(Object.keys(picture(f.workspace))).toEqual(["new", "new/mine", "old"]);
+    await f.restore(report.undo);
+    expect(readFileSync(f.at("new/folder/written"), "utf8")).toBe("1");
+  });
+
   it("a file beyond the size cap is listed, and neither changed nor removed (CP-11)", {
     tags: ["slow"],
   }, async () => {
