@@ -7,15 +7,17 @@ import { readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { z } from "zod";
-import { toMoorageError } from "../src/errors.ts";
+import { toMoorageError, unusableRecords } from "../src/errors.ts";
 import { makePrivateFolder } from "../src/folders.ts";
 import { ownerLabel } from "./owner.ts";
+
+const CLOSED: ReadonlySet<string> = new Set(["EACCES", "EPERM", "EROFS"]);
 
 /** The records of one backend. */
 export interface Records<Schema extends z.ZodObject> {
   /**
    * Writes a record whole or not at all; its owner is the present process.
-   * @throws {MoorageError} STORAGE_FULL, INTERNAL
+   * @throws {MoorageError} STORAGE_FULL, INVALID_CONFIG, INTERNAL
    */
   write(stateDir: string, record: Omit<z.input<Schema>, "owner"> & { readonly id: string }): Promise<void>;
   remove(stateDir: string, id: string): Promise<void>;
@@ -37,6 +39,8 @@ export function recordsOf<Schema extends z.ZodObject>(backend: string, schema: S
       } catch (error) {
         // The first failure is the one to tell.
         await rm(temporary, { force: true }).catch(() => {});
+        if (error instanceof Error && "code" in error && CLOSED.has(String(error.code)))
+          throw unusableRecords(error.message, error);
         throw toMoorageError(error, "INTERNAL", `Cannot write "${path}"`);
       }
     },

@@ -407,6 +407,13 @@ export function sqliteCode(error: unknown): number {
   return error instanceof Error && "errcode" in error ? Number(error.errcode) & 0xff : 0;
 }
 
+/** Our own records on this host cannot be read or written: the machine's fault, and nobody's bug. */
+export function unusableRecords(message: string, cause: unknown): MoorageError {
+  const suggestion =
+    "See whether the disk with Moorage's state folder is full, read-only or failing; MOORAGE_HOME names another folder.";
+  return new MoorageError("INVALID_CONFIG", `Cannot use our own records: ${message}`, { suggestion, cause });
+}
+
 /**
  * Passes a Moorage error through and wraps anything else as `fallback`, keeping it as the cause. A disk of this host
  * that is full, or that our records cannot be used on, is nobody's fault, whoever met it.
@@ -420,14 +427,7 @@ export function toMoorageError(
   const text = error instanceof Error ? error.message : String(error);
   const message = action ? `${action}: ${text}` : text;
   const sqlite = sqliteCode(error);
-  if (SQLITE_UNUSABLE.has(sqlite)) {
-    const suggestion =
-      "See whether the disk with Moorage's state folder is full, read-only or failing; MOORAGE_HOME names another folder.";
-    return new MoorageError("INVALID_CONFIG", `Cannot use our own records: ${message}`, {
-      suggestion,
-      cause: error,
-    });
-  }
+  if (SQLITE_UNUSABLE.has(sqlite)) return unusableRecords(message, error);
   const isFull = error instanceof Error && "code" in error && FULL.has(error.code);
   if (isFull || sqlite === SQLITE_FULL) {
     const suggestion = "Free some space on this machine, where Moorage keeps its own records.";
