@@ -239,6 +239,14 @@ describe("checkpoints", () => {
 
   it("removes nothing from a folder that nobody could look into before", async ({ skip }) => {
     skip(process.getuid?.() !== 0, "needs an account to which permissions are refused");
+    const module = join(import.meta.dirname, "../../src/moorage.ts");
+    const nobody = { uid: 65534, gid: 65534, cwd: "/", encoding: "utf8" } as const;
+    const asNobody = (script: string, env: NodeJS.ProcessEnv) =>
+      spawnSync(process.execPath, ["--input-type=module", "-e", script], {
+        ...nobody,
+        env: { PATH: process.env.PATH, ...env },
+      });
+    skip(asNobody(`import ${JSON.stringify(module)}`, {}).status !== 0, "the sources are not open to others");
     const [workspace, stateDir, home] = ["w", "s", "h"].map((name) => join(base, `${name}${count++}`));
     for (const folder of [base, workspace, stateDir, home]) {
       mkdirSync(String(folder), { recursive: true });
@@ -258,7 +266,7 @@ describe("checkpoints", () => {
     ] as const)
       chmodSync(at(folder), mode);
     const script = `
-      import { createMoorage } from ${JSON.stringify(join(import.meta.dirname, "../../src/moorage.ts"))};
+      import { createMoorage } from ${JSON.stringify(module)};
       const moorage = await createMoorage(${JSON.stringify({ environments: "local", workspace, stateDir })});
       const command = "chmod 755 shut names steps; echo 1 >shut/made; echo 1 >made";
       const { content, error } = await moorage.call({ name: "terminal", arguments: { command } });
@@ -266,19 +274,7 @@ describe("checkpoints", () => {
       const restore = (options) => moorage.checkpoints.restore(content.checkpoint, moorage.environment(), options);
       console.log(JSON.stringify({ content, error, first: await restore({}), second: await restore({ removeOthers: true }) }));
       await moorage.stop();`;
-    const { stdout, stderr } = spawnSync(
-      "setpriv",
-      [
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-        process.execPath,
-        "--input-type=module",
-        "-e",
-        script,
-      ],
-      { encoding: "utf8", env: { PATH: process.env.PATH, HOME: home }, cwd: String(workspace) },
-    );
+    const { stdout, stderr } = asNobody(script, { HOME: home });
     const told = stdout === "" ? stderr : JSON.parse(stdout);
     expect(told.first?.removed, JSON.stringify(told)).toEqual(["made", "shut/later"]);
     expect(told.first.left).toContainEqual({ path: "shut", reason: "nobody could look into it then" });
