@@ -46,6 +46,8 @@ export class HostWriter implements TreeWriter {
   readonly #scan: EnvironmentTree["scan"];
   readonly #files = new Map<string, Staged & { readonly name: string }>();
   readonly #failed = new Map<string, string>();
+  /** Folders that are open for the time of the change, with the modes that they had. */
+  readonly #opened = new Map<string, number>();
   readonly stageName = stageName();
   #hasStage = false;
   #ended = false;
@@ -109,8 +111,7 @@ export class HostWriter implements TreeWriter {
       return false;
     };
     try {
-      const opened = new Set<string>();
-      const open = (path: string) => this.#openUp(parentOf(path), opened);
+      const open = (path: string) => this.#openUp(parentOf(path));
       for (const path of [...remove].sort(byPath).reverse())
         this.#attempt(path, () => {
           if (!isStill(path)) return;
@@ -137,20 +138,17 @@ export class HostWriter implements TreeWriter {
           if (!this.#place(name, path, open, expected.get(path) === null)) changed.add(path);
         });
       }
-      for (const { path, mode, owner } of [
-        ...modes,
-        ...[...folders].sort((a, b) => byPath(b.path, a.path)),
-      ]) {
-        this.#attempt(path, () => {
-          const at = this.#folders.at(path);
-          if (lstatSync(at).isSymbolicLink()) throw new Error("it is a link");
-          if (owner) lchownSync(at, owner.uid, owner.gid);
-          chmodSync(at, mode);
-        });
-        opened.delete(path);
+      for (const change of modes) this.#attempt(change.path, () => this.#setMode(change));
+      for (const change of [...folders].sort((a, b) => byPath(b.path, a.path))) {
+        this.#attempt(change.path, () => this.#setMode(change, "directory"));
+        this.#opened.delete(change.path);
       }
     } finally {
-      await this.discard();
+      try {
+        this.#closeAgain();
+      } finally {
+        await this.discard();
+      }
     }
     for (const path of changed) this.unstage(path);
     const changes = without(asked, changed);
@@ -168,6 +166,16 @@ export class HostWriter implements TreeWriter {
       rmSync(this.#folders.at(this.stageName), { recursive: true, force: true });
     }
     this.#folders[Symbol.dispose]();
+  }
+
+  /** @param kind where something else stands it keeps its own */
+  #setMode({ path, mode, owner }: NonNullable<TreeChanges["modes"]>[number], kind?: "directory"): void {
+    const at = this.#folders.at(path);
+    const stat = lstatSync(at);
+    if (stat.isSymbolicLink()) throw new Error("it is a link");
+    if (kind === "directory" && !stat.isDirectory()) return;
+    if (owner) lchownSync(at, owner.uid, owner.gid);
+    chmodSync(at, mode);
   }
 
   #stageFolder(): string {
@@ -196,12 +204,25 @@ export class HostWriter implements TreeWriter {
   }
 
   /** A folder that its owner may not write to is opened for the time of the change. */
-  #openUp(folder: string, opened: Set<string>): void {
-    if (folder === "" || opened.has(folder) || process.getuid?.() === 0) return;
+  #openUp(folder: string): void {
+    if (folder === "" || this.#opened.has(folder) || process.getuid?.() === 0) return;
     const stat = lstatSync(this.#folders.at(folder), { throwIfNoEntry: false });
     if (!stat?.isDirectory() || (stat.mode & 0o300) === 0o300) return;
-    opened.add(folder);
-    chmodSync(this.#folders.at(folder), (stat.mode & 0o7777) | 0o700);
+    const mode = stat.mode & 0o7777;
+    this.#opened.set(folder, mode);
+    chmodSync(this.#folders.at(folder), mode | 0o700);
+  }
+
+  /** Deepest first, since what is around may keep everybody out. */
+  #closeAgain(): void {
+    for (const [path, mode] of [...this.#opened].sort(([a], [b]) => byPath(b, a))) {
+      try {
+        this.#setMode({ path, mode }, "directory");
+      } catch (error) {
+        // One that was removed has no mode.
+        if (!(error instanceof Error && "code" in error && error.code === "ENOENT")) throw error;
+      }
+    }
   }
 
   #remove(path: string, open: (path: string) => void): void {

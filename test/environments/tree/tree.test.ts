@@ -1,5 +1,7 @@
+import { spawnSync } from "node:child_process";
 import {
   chmodSync,
+  chownSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -33,6 +35,35 @@ afterAll(() => rmSync(base, { recursive: true, force: true }));
 describe("tree of the host", () => {
   const tree = createHostTree();
   treeCases(() => ({ tree, fresh }));
+});
+
+it("writer() of the host leaves a folder closed that was closed before", ({ skip }) => {
+  const root = fresh();
+  for (const folder of ["shut", "shut/in"]) mkdirSync(join(root, folder));
+  writeFileSync(join(root, "shut/in/file"), "1");
+  chmodSync(join(root, "shut/in"), 0o511);
+  chmodSync(join(root, "shut"), 0o555);
+  const isRoot = process.getuid?.() === 0;
+  if (isRoot)
+    for (const path of ["", "shut", "shut/in", "shut/in/file"]) chownSync(join(root, path), 65534, 65534);
+  const asOther = (script: string) =>
+    spawnSync(process.execPath, ["--input-type=module", "-e", script], {
+      ...(isRoot && { uid: 65534, gid: 65534 }),
+      cwd: "/",
+      encoding: "utf8",
+      env: { PATH: process.env.PATH },
+    });
+  const module = JSON.stringify(join(import.meta.dirname, "../../../environments/tree/host.ts"));
+  skip(asOther(`import ${module}`).status !== 0, "another account cannot read the sources");
+  const { stdout, stderr } = asOther(`
+    import { createHostTree } from ${module};
+    const writer = createHostTree().writer(${JSON.stringify(root)});
+    await writer.stage({ path: "shut/in/new", size: 1, mode: 0o644, modifiedAt: 7 }, [Buffer.from("2")]);
+    console.log(JSON.stringify(await writer.finish({ remove: ["shut/in/file"] })));`);
+  const told = stdout === "" ? stderr : JSON.parse(stdout);
+  expect(told).toEqual({ done: ["shut/in/file", "shut/in/new"], failed: [] });
+  const modes = ["shut", "shut/in"].map((path) => statSync(join(root, path)).mode & 0o777);
+  expect(modes).toEqual([0o555, 0o511]);
 });
 
 for (const kind of ["bash", "dash", "busybox"] as const) {
