@@ -72,8 +72,7 @@ function makeOne({ path, hold }: Placeholder, open: (path: string) => string | n
   const kind: Kind = hold === "folder" ? "folder" : "other";
   try {
     const folder = open(dirname(path));
-    if (folder === null)
-      throw new MoorageError("ENVIRONMENT_UNAVAILABLE", "its folder was replaced meanwhile");
+    if (folder === null) throw new Error("its folder was replaced meanwhile");
     const own = `${folder}/${basename(path)}`;
     try {
       if (hold === "folder") mkdirSync(own);
