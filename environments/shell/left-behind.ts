@@ -1,5 +1,5 @@
 /** Which of the processes that were just adopted by init belong to a worker, or hold its streams. */
-import { childrenScript } from "./phrases.ts";
+import { childrenScript, READ_ENVIRON } from "./phrases.ts";
 import type { SystemShell } from "./stream.ts";
 import type { CallEnd, CallWorker } from "./worker.ts";
 
@@ -13,7 +13,8 @@ function holdsStream(pid: number): string {
 /**
  * One that ended before it could be looked at may have left a child of its own, which is adopted by then: all who are
  * adopted since and no older than the worker's shell are looked at anew, until none has gone. One that is about to end
- * has lost its variables before its children are adopted, so it is waited for.
+ * has lost its variables before its children are adopted, so it is waited for, and one that begins another program has
+ * none for a moment, so it is looked at anew.
  */
 function lookAgain(reaper: string, shellPid: number | null): string {
   const since =
@@ -26,7 +27,7 @@ while [ "$gone" ] && [ $rounds -lt 50 ]; do
   [ -z "$was" ] || [ $rounds -lt 5 ] || sleep 0.02
   for p in $was; do
     { IFS= read -r s </proc/$p/stat; } || continue
-    case \${s##*) } in [ZX]*) ;; *) gone=1 dying="$dying $p" ;; esac
+    case \${s##*) } in [ZX]*) ;; *) look $p ;; esac
   done
   ${childrenScript(reaper)}
   for p in $__moor_a; do
@@ -50,12 +51,11 @@ export async function ownedOrphans(
   const stream = worker.shellPid;
   const { reaper } = worker.facts;
   const script = `known=' ${adopted.join(" ")} ' gone= dying=
+marked() { case $1 in *${worker.marker}*) return 0 ;; esac; return 1; }
+${READ_ENVIRON}
 look() {
   found= seen=
-  { while IFS= read -r l || [ -n "$l" ]; do
-    seen=1
-    case $l in *${worker.marker}*) found=1; break;; esac
-  done; } </proc/$1/environ
+  if environ $1; then found=1; fi
   if [ -z "$found" ]; then
     ${stream === null ? ":" : holdsStream(stream)}
   fi

@@ -105,6 +105,29 @@ export function untilWhole(list: string): string {
 }
 
 /**
+ * Defines `environ PID`, which is true when `marked` is of a line of the variables with which that process began, and
+ * otherwise sets `seen` when they were read whole. While a process begins another program it has none for a moment, and
+ * what a shell has read by then, dash and BusyBox byte by byte, is all that it gets: only two readings that agree tell
+ * that something is not among them.
+ */
+export const READ_ENVIRON = `environ() {
+  seen= before= tries=0 most=50
+  [ -r "/proc/$1/environ" ] || return 1
+  while [ -z "$seen" ] && [ "$tries" -lt "$most" ]; do
+    tries=$((tries + 1)) all=
+    while IFS= read -r l || [ -n "$l" ]; do
+      if marked "$l"; then return 0; fi
+      all=$all$l
+    done <"/proc/$1/environ"
+    if [ -n "$all" ]; then
+      if [ "$all" = "$before" ]; then seen=1; fi
+      before=$all most=1000
+    fi
+  done 2>/dev/null
+  return 1
+}`;
+
+/**
  * For what follows a command in a shell that ends with it: shorter names are read sooner, and nobody's are in the
  * way.
  */

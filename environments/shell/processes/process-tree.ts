@@ -10,6 +10,7 @@
  */
 import { limits } from "../../../src/limits.ts";
 import type { LeftProcess } from "../../base.ts";
+import { READ_ENVIRON } from "../phrases.ts";
 import type { SystemShell } from "../stream.ts";
 
 export interface FindRequest {
@@ -205,13 +206,14 @@ function parse(stdout: Buffer): Memory & { readonly processes: LeftProcess[] } {
 
 /**
  * scan: sets `live` to the keys of all living members, `stopped` to the stopped ones, `fresh` when new ones came.
- * A stat line is cut after its last `) `, since a name may hold anything. During an exec a process has an empty
- * environ for a moment: it is looked at again, and never remembered as cleared. Kernel threads have flag 0x200000.
+ * A stat line is cut after its last `) `, since a name may hold anything. What `environ` has not seen whole is never
+ * remembered as cleared. Kernel threads have flag 0x200000.
  * The last step prints what was found and becomes `head`, which needs no fork.
  */
 const LIBRARY = String.raw`
 IFS=' 	
 '
+${READ_ENVIRON}
 self() {
   { IFS= read -r s </proc/self/stat; } 2>/dev/null || return 0
   p=\${s%% *}
@@ -222,21 +224,13 @@ self() {
     p=$2
   done
 }
-environ() {
-  tries=0 seen=
+variables() {
+  seen=
   if [ "$search" = grep ]; then
     case $marks in *"/proc/$1/environ"*) return 0 ;; esac
-    [ "$2" -ge "$edge" ] || seen=1
-    return 1
+    [ "$2" -ge "$edge" ] || { seen=1; return 1; }
   fi
-  while [ -z "$seen" ] && [ "$tries" -lt 3 ]; do
-    tries=$((tries + 1))
-    while IFS= read -r l || [ -n "$l" ]; do
-      seen=1
-      if marked "$l"; then return 0; fi
-    done <"/proc/$1/environ"
-  done 2>/dev/null
-  return 1
+  environ "$1"
 }
 born() {
   since=0
@@ -250,7 +244,7 @@ rows() {
   case $? in 126 | 127) exit 127 ;; esac
   # BusyBox grep sees nothing after a NUL, as in the sample on its standard input.
   case $marks in *"standard input"*) ;; *) search=builtin ;; esac
-  # Younger than two seconds, in ticks: it may be between a fork and an exec.
+  # Younger than two seconds, in ticks: it may have been between a fork and an exec when grep came by.
   edge=0
   { read -r s p </proc/uptime; } 2>/dev/null && edge=$((\${s%.*}\${s#*.} - 200))
   # By number, so that a shell is ended before the program it waits for, whose end it would tell.
@@ -268,7 +262,7 @@ rows() {
           case $roots in
           *" $p "*) tree="$tree$key " fresh=1 ;;
           *)
-            if environ "$p" "\${20}"; then tree="$tree$key " fresh=1
+            if variables "$p" "\${20}"; then tree="$tree$key " fresh=1
             elif [ "$seen" ]; then clear="$clear$key "; fi ;;
           esac ;;
         esac ;;

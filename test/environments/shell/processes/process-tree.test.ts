@@ -13,12 +13,19 @@ afterEach(() => {
 });
 
 /** Starts a bash command that carries the marker, away from the test's own group. */
-function start(command: string, marker: string): ChildProcess {
+function start(
+  command: string,
+  marker: string,
+  {
+    before = {},
+    stdin = "ignore",
+  }: { readonly before?: NodeJS.ProcessEnv; readonly stdin?: "ignore" | "pipe" } = {},
+): ChildProcess {
   const [name = "", value = ""] = marker.split("=");
   const child = spawn("bash", ["-c", command], {
-    env: { ...process.env, [name]: value },
+    env: { ...process.env, ...before, [name]: value },
     detached: true,
-    stdio: "ignore",
+    stdio: [stdin, "ignore", "ignore"],
   });
   started.push(child);
   return child;
@@ -69,6 +76,22 @@ for (const kind of ["bash", "dash", "busybox"] as const) {
       expect(performance.now() - begin).toBeLessThan(20_000);
       expect(members.filter(({ pid }) => alive(pid))).toEqual([]);
       expect(await findProcesses(system, { marker })).toEqual([]);
+    });
+
+    it("findProcesses() finds what begins another program while it is looked at", async () => {
+      await using system = await createSpawnSystemShell(kind);
+      // A shell takes some time to read so much, byte by byte or by blocks.
+      const before = { PAD: "x".repeat(100_000) };
+      for (let delayMs = 0; delayMs < 60; delayMs += 6) {
+        const marker = newMarker();
+        const child = start("read -r _; exec sleep 300", marker, { before, stdin: "pipe" });
+        await waitFor(async () => (await findProcesses(system, { marker })).length === 1);
+        const looking = findProcesses(system, { marker });
+        await new Promise((resolve) => setTimeout(resolve, delayMs));
+        child.stdin?.end("\n");
+        expect((await looking).map(({ pid }) => pid)).toEqual([child.pid]);
+        child.kill("SIGKILL");
+      }
     });
 
     it("endTree() kills what ignores TERM after the grace", async () => {
